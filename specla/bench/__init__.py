@@ -1,0 +1,1 @@
+"""Benchmarks: from what a user types to cells, measurements and records."""

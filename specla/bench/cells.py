@@ -1,0 +1,92 @@
+"""The cells of a run, and the commands that have any."""
+
+import hashlib
+import shlex
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal
+
+from specla.bench.compose import EXPERIMENT
+from specla.bench.normalise import END_TO_END
+from specla.bench.settings import Settings
+from specla.topology import DraftTree
+
+COMMANDS: Mapping[str, tuple[tuple[str, str | None], ...]] = {
+    "generate": (("generate", None),),
+    "bench e2e": ((END_TO_END, None),),
+    "bench paper": (
+        (END_TO_END, "paper-e2e"),
+        ("ablate verify", "paper-verify"),
+        ("ablate recover", "paper-recover"),
+        ("ablate defer", "paper-defer"),
+        (END_TO_END, "paper-accept"),
+        (END_TO_END, "paper-perfect"),
+    ),
+    "ablate verify": (("ablate verify", "ablate-verify"),),
+    "ablate recover": (("ablate recover", "ablate-recover"),),
+    "ablate defer": (("ablate defer", "ablate-defer"),),
+    "ablate acceptance": ((END_TO_END, "ablate-acceptance"),),
+    "ablate length": ((END_TO_END, "ablate-length"),),
+}
+"""What each command runs: (the kind of measurement, the experiment that it starts from)."""
+
+
+@dataclass(frozen=True)
+class Method:
+    """The labels of a cell's method, as records and reports show them."""
+
+    verify: str
+    recover: str
+    drafter: str
+    topology: str
+    engine: str
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One thing to measure."""
+
+    command: str
+    """The kind of measurement: END_TO_END, one of KERNEL_COMMANDS, or generate, whatever the run's command is."""
+    settings: Settings
+    """In normal form."""
+    tree: DraftTree
+    method: Method
+    overrides: tuple[str, ...]
+    """The fewest words that compose this cell."""
+    group: str
+    """The experiment's section it belongs to, or `main`."""
+    config_hash: str
+    ar_hash: str | None
+    """The config_hash of the AR cell that it is compared with, or None where there is none."""
+    status: Literal["pending", "not_applicable"] = "pending"
+    reason: str = ""
+
+    @property
+    def command_line(self) -> str:
+        """What to type to measure this cell alone (AR comes with it)."""
+        needs_null = COMMANDS[self.command][0][1] is not None
+        return shlex.join(["specla", *self.command.split(), *([f"{EXPERIMENT}=null"] * needs_null), *self.overrides])
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The cells of one run, in the order in which they are measured."""
+
+    command: str
+    words: tuple[str, ...]
+    """What the user typed."""
+    cells: tuple[Cell, ...]
+    notes: tuple[str, ...]
+    """What was not used, changed or dropped: one line each, to be printed and recorded."""
+
+    @cached_property
+    def config_hash(self) -> str:
+        """Sixty-four hexadecimal digits of the command and all cells' configurations."""
+        text = "\n".join([self.command, *sorted(cell.config_hash for cell in self.cells)])
+        return hashlib.sha256(text.encode()).hexdigest()
+
+    def ar_of(self, cell: Cell) -> Cell | None:
+        """The AR cell that a cell is compared with; itself for AR."""
+        return next((other for other in self.cells if other.config_hash == cell.ar_hash), None)
