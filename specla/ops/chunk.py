@@ -1,0 +1,77 @@
+"""The gated delta rule over a sequence, in chunks: prefill, training, and the naive batched baseline.
+
+Plain differentiable torch. Within a chunk the corrections of all tokens come from one unit-lower-triangular solve (the UT
+transform of the delta rule); a loop over chunks carries the state.
+"""
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+
+def chunk_gated_delta_rule(
+    q: Tensor, k: Tensor, v: Tensor, g: Tensor, beta: Tensor, state: Tensor | None = None, chunk_size: int = 64
+) -> tuple[Tensor, Tensor]:
+    """Run the gated delta rule over T tokens.
+
+    A token with `beta = 0` and `g = 0` leaves the state as it was: this is how padding is written.
+
+    Args:
+        q: [B, T, H, K], normalised and scaled.
+        k: [B, T, H, K], normalised.
+        v: [B, T, HV, V]; HV is a multiple of H, and HV / H value heads share one q and k.
+        g: [B, T, HV] float32, log decay.
+        beta: [B, T, HV] float32, write strength.
+        state: [B, HV, V, K] float32, or None for zeros. It is not written.
+        chunk_size: tokens solved together.
+
+    Returns:
+        (out [B, T, HV, V] float32, new state [B, HV, V, K] float32).
+    """
+    # Mixed-precision training must not round the state: inside, everything is float32.
+    with torch.autocast(q.device.type, enabled=False):
+        return _chunk_gated_delta_rule(q, k, v, g, beta, state, chunk_size)
+
+
+def _chunk_gated_delta_rule(
+    q: Tensor, k: Tensor, v: Tensor, g: Tensor, beta: Tensor, state: Tensor | None, chunk_size: int
+) -> tuple[Tensor, Tensor]:
+    batch, tokens, heads, key_size = q.shape
+    value_heads, value_size = v.shape[2:]
+    chunk = min(chunk_size, tokens)
+    q, k = (_chunked(_expand_heads(x, value_heads // heads), chunk) for x in (q, k))
+    v, g, beta = _chunked(v, chunk), _chunked(g[..., None], chunk)[..., 0], _chunked(beta[..., None], chunk)
+    decay = g.cumsum(-1)
+    position = torch.arange(chunk, device=q.device)
+    causal = position[:, None] >= position
+    # Masked before the exponential: above the diagonal the difference is positive and could overflow.
+    ratio = torch.where(causal, decay[..., :, None] - decay[..., None, :], -torch.inf).exp()
+    strict = beta * ratio * (k @ k.mT)
+    wide_k = decay.exp()[..., None] * k
+    solved = torch.linalg.solve_triangular(
+        strict, beta * torch.cat((v, wide_k), dim=-1), upper=False, unitriangular=True
+    )
+    u_free, w = solved.split((value_size, key_size), dim=-1)
+    attention = ratio * (q @ k.mT)
+    wide_q = decay.exp()[..., None] * q
+    k_to_end = (decay[..., -1:] - decay).exp()[..., None] * k
+    if state is None:
+        state = q.new_zeros(batch, value_heads, value_size, key_size)
+    outputs = []
+    for i in range(q.shape[2]):
+        u = u_free[:, :, i] - w[:, :, i] @ state.mT
+        outputs.append(wide_q[:, :, i] @ state.mT + attention[:, :, i] @ u)
+        state = decay[:, :, i, -1, None, None].exp() * state + u.mT @ k_to_end[:, :, i]
+    out = torch.stack(outputs, dim=2).flatten(2, 3)[:, :, :tokens]
+    return out.transpose(1, 2), state
+
+
+def _expand_heads(x: Tensor, groups: int) -> Tensor:
+    return x if groups == 1 else x.repeat_interleave(groups, dim=2)
+
+
+def _chunked(x: Tensor, chunk: int) -> Tensor:
+    """[B, T, heads, D] -> float32 [B, heads, chunks, chunk, D], padded at the end with tokens that change nothing."""
+    batch, tokens, heads, size = x.shape
+    x = F.pad(x.float().transpose(1, 2), (0, 0, 0, -tokens % chunk))
+    return x.reshape(batch, heads, -1, chunk, size)

@@ -1,0 +1,28 @@
+"""Root-mean-square norms: plain, and with the output gate of a gated delta net layer."""
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+
+def rms_norm(x: Tensor, weight: Tensor, epsilon: float) -> Tensor:
+    """RMS norm over the last dimension: x [..., D], weight [D]; the sum of squares runs in float32."""
+    if x.dtype == torch.float32:
+        return F.rms_norm(x, weight.shape, weight, epsilon)
+    return F.rms_norm(x.float(), weight.shape, weight.float(), epsilon).to(x.dtype)
+
+
+def gated_rms_norm(x: Tensor, gate: Tensor | None, weight: Tensor, epsilon: float, activation: str = "swish") -> Tensor:
+    """`rms_norm(x) * act(gate)` in float32, rounded to x's dtype once; without a gate, the norm alone.
+
+    Args:
+        x: the delta rule's output, already rounded to the model's dtype, [..., V].
+        gate: output-gate projection, [..., V], or None where the layer has no output gate.
+        weight: [V].
+        activation: 'swish' (or its alias 'silu') or 'sigmoid'.
+    """
+    normed = F.rms_norm(x.float(), weight.shape, weight.float(), epsilon)
+    if gate is None:
+        return normed.to(x.dtype)
+    wide = gate.float()
+    return (normed * (torch.sigmoid(wide) if activation == "sigmoid" else F.silu(wide))).to(x.dtype)

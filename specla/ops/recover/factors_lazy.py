@@ -1,0 +1,79 @@
+"""Committed factors kept in a ring, folded only when it could overflow: beyond the paper, for large batches."""
+
+import torch
+from torch import Tensor
+
+from specla.errors import SpeclaError
+from specla.ops.known import fold_known
+from specla.ops.recover.base import Record, RecoverStrategy, accepted
+from specla.ops.recover.factors import path_factors
+from specla.ops.rows import take_nodes
+from specla.ops.types import Factors, Known
+
+RING = 16
+"""Places of the ring, unless the user says otherwise: a step's reading of them stays below that of the state."""
+
+
+class LazyFactors(RecoverStrategy):
+    """A ring of R committed factors per row.
+
+    Args:
+        ring: R.
+        longest: the most nodes a step may commit, D + 1. It may be set again before `pending`, up to the ring's size.
+    """
+
+    name = "factors_lazy"
+
+    def __init__(self, ring: int = RING, longest: int = 1) -> None:
+        if ring < longest:
+            raise SpeclaError(f"engine.ring={ring}: a step commits up to {longest} tokens; give {longest} or more")
+        self.ring = ring
+        self.longest = longest
+        self._held: Factors | None = None
+        self._count = torch.zeros(0, dtype=torch.int64)
+        self._fold: Tensor | None = None
+
+    def commit(self, state: Tensor, record: Record, path: Tensor, length: Tensor) -> None:
+        assert record.factors is not None, "factors_lazy: verification left no factors"
+        if path.shape[1] > self.longest:
+            raise ValueError(f"a path of {path.shape[1]} nodes, where longest={self.longest}")
+        chosen = accepted(path, length, state.shape[0])
+        new = path_factors(record.factors, chosen)
+        if self._held is None:
+            # Zeros, not empty memory: what a place holds before its first factor must not be NaN.
+            self._held = Factors(*(x.new_zeros(x.shape[0], self.ring, *x.shape[2:]) for x in new))
+            self._count = chosen.valid.new_zeros(state.shape[0], dtype=torch.int64)
+        if self._fold is not None:
+            self._count = self._count.masked_fill(self._fold, 0)
+        # A gather, not a scatter: a place takes the factor that lands on it or keeps its own, and none lies outside.
+        source = torch.arange(self.ring, device=path.device) - self._count[:, None]
+        added = chosen.valid.sum(1)
+        lands = (source >= 0) & (source < added[:, None])
+        source = source.clamp(0, chosen.valid.shape[1] - 1)
+        for held, x in zip(self._held, new, strict=True):
+            mask = lands.view(*lands.shape, *(1 for _ in held.shape[2:]))
+            torch.where(mask, take_nodes(x, source), held, out=held)
+        self._count = self._count + added
+        self._fold = None
+
+    def pending(self) -> tuple[Known | None, Tensor | None]:
+        if self._held is None:
+            return None, None
+        self._fold = self._count + self.longest > self.ring
+        return self._known(self._held), self._fold
+
+    def flush(self, state: Tensor) -> None:
+        if self._held is not None:
+            fold_known(state, self._known(self._held))
+        self.reset()
+
+    def reset(self) -> None:
+        self._count = torch.zeros_like(self._count)
+        self._fold = None
+
+    def _known(self, held: Factors) -> Known:
+        used = self.ring
+        if self._count.device.type == "cpu":
+            used = max(1, int(self._count.max()))
+        valid = torch.arange(used, device=self._count.device) < self._count[:, None]
+        return Known(Factors(*(x[:, :used] for x in held)), valid)

@@ -1,0 +1,73 @@
+"""Choosing tokens: every choice is an argmax of a score, so that speculation has nothing to reject and resample.
+
+Greedy scores are the logits. Sampling scores are `log p + Gumbel noise`, with p after temperature and top-p: their argmax is
+distributed as p (the Gumbel-max trick), and the noise is shared between drafter and target (design section 2).
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from specla.ops.noise import gumbel_noise
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """How tokens are chosen.
+
+    Attributes:
+        temperature: 0 is greedy.
+        top_p: the smallest set of most probable tokens that reaches this mass is kept; 1 keeps all.
+        seed: of the noise.
+    """
+
+    temperature: float = 0.0
+    top_p: float = 1.0
+    seed: int = 0
+
+    @property
+    def greedy(self) -> bool:
+        """Whether the choice needs no noise."""
+        return self.temperature == 0.0
+
+
+def log_probabilities(logits: Tensor, sampling: Sampling, slack: float = 0.0) -> Tensor:
+    """log p after temperature and top-p, in float32; tokens outside the nucleus are -inf.
+
+    Args:
+        logits: [..., vocabulary].
+        sampling: with a temperature above 0.
+        slack: added to top_p; the losslessness gate uses it to tell a token on the nucleus's edge from a wrong one.
+    """
+    log_p = torch.log_softmax(logits.float() / sampling.temperature, dim=-1)
+    if sampling.top_p >= 1.0:
+        return log_p
+    ordered, order = log_p.sort(dim=-1, descending=True, stable=True)
+    probability = ordered.exp()
+    # A token stays when the mass before it has not reached top_p yet: so the first always stays.
+    outside = probability.cumsum(-1) - probability >= sampling.top_p + slack
+    return log_p.masked_fill(torch.zeros_like(outside).scatter(-1, order, outside), -torch.inf)
+
+
+def scores(logits: Tensor, sampling: Sampling, rows: Tensor, positions: Tensor, slack: float = 0.0) -> Tensor:
+    """The scores whose argmax is the token.
+
+    Args:
+        logits: [..., vocabulary].
+        rows, positions: [...] int64, of the token to be chosen.
+
+    Returns:
+        [..., vocabulary] float32.
+    """
+    if sampling.greedy:
+        return logits.float()
+    noise = gumbel_noise(sampling.seed, rows, positions, logits.shape[-1])
+    return log_probabilities(logits, sampling, slack) + noise
+
+
+def choose(logits: Tensor, sampling: Sampling, rows: Tensor, positions: Tensor) -> Tensor:
+    """The token of each position, [...] int64, from logits [..., vocabulary]."""
+    if sampling.greedy:
+        return logits.argmax(-1)
+    return scores(logits, sampling, rows, positions).argmax(-1)

@@ -1,0 +1,150 @@
+"""What verification and recovery pass to each other. The letters are explained in `specla.ops`."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from specla.topology import DraftTree
+
+CONV_WIDTH = 4
+"""The width of the short convolution in every published gated delta net."""
+
+
+class NodeInputs(NamedTuple):
+    """What the delta rule reads, after the convolution, for the nodes of a tree or the tokens of a path."""
+
+    q: Tensor
+    """[B, T, H, K], normalised and scaled."""
+    k: Tensor
+    """[B, T, H, K], normalised, rounded to the compute dtype once."""
+    v: Tensor
+    """[B, T, HV, V]."""
+    g: Tensor
+    """[B, T, HV] float32, log decay, <= 0."""
+    beta: Tensor
+    """[B, T, HV] float32, write strength."""
+
+
+class Factors(NamedTuple):
+    """A node's rank-one part of the state, S_i = exp(g_i) S_p(i) + u_i k_i^T (paper, section 5.1)."""
+
+    k: Tensor
+    """[B, T, H, K], in the compute dtype."""
+    u: Tensor
+    """[B, T, HV, V] float32."""
+    decay: Tensor
+    """[B, T, HV], G: the sum of g along the path since the last fold.
+
+    Float64 from every strategy in torch: a difference of two large sums must keep the digits of the small one. Readers
+    take float32 as well, at a relative error of |G| 2^-24 in a weight.
+    """
+
+    def rows(self, start: int, stop: int) -> "Factors":
+        """Rows start..stop-1, as views."""
+        return Factors(*(x[start:stop] for x in self))
+
+
+class Known(NamedTuple):
+    """Committed factors that the state does not hold yet, oldest first; R places instead of T."""
+
+    factors: Factors
+    valid: Tensor
+    """[B, R] bool; false is padding, anywhere, and may hold anything."""
+
+    def rows(self, start: int, stop: int) -> "Known":
+        """Rows start..stop-1, as views: one layer's part where layers are stacked."""
+        return Known(self.factors.rows(start, stop), self.valid[start:stop])
+
+
+class VerifyOutput(NamedTuple):
+    """What verification returns."""
+
+    out: Tensor
+    """[B, T, HV, V] float32, not yet rounded to the model's dtype."""
+    factors: Factors | None
+    """Of every node, where the strategy makes them."""
+    states: Tensor | None
+    """[B, T, HV, V, K] float32: the state after every node, where the strategy stores them."""
+
+
+@dataclass(frozen=True)
+class TreeTensors:
+    """A draft tree on a device. The leading dimension is 1 for one tree shared by all rows, or B for a tree per row.
+
+    Nothing writes into these tensors: a different tree is a different object, since derived masks are kept.
+    """
+
+    trees: tuple[DraftTree, ...]
+    """The shared tree, or one tree a row; empty where the host does not know the trees (built on a device)."""
+    parents: Tensor
+    """[1 or B, T] int64; -1 is the committed state."""
+    depths: Tensor
+    """[1 or B, T] int64."""
+    ancestors: Tensor
+    """[1 or B, T, T] bool; entry [i, j] says that j is a strict ancestor of i."""
+    taps: Tensor
+    """[1 or B, T, W-1] int64: nodes, or places from the end of the committed window where negative; oldest first."""
+
+    @classmethod
+    def from_tree(cls, tree: DraftTree, device: torch.device | str = "cpu", width: int = CONV_WIDTH) -> "TreeTensors":
+        """One tree for all rows; `width` is that of the short convolution."""
+        return cls.from_rows((tree,), device, width)
+
+    @classmethod
+    def from_rows(
+        cls, trees: Sequence[DraftTree], device: torch.device | str = "cpu", width: int = CONV_WIDTH, nodes: int = 0
+    ) -> "TreeTensors":
+        """A tree per row, each padded to the largest (or to `nodes`) with childless nodes on the committed state."""
+        nodes = max(nodes, max(tree.nodes for tree in trees))
+        parents = np.full((len(trees), nodes), -1, np.int64)
+        depths = np.zeros((len(trees), nodes), np.int64)
+        ancestors = np.zeros((len(trees), nodes, nodes), np.bool_)
+        taps = np.broadcast_to(np.arange(1 - width, 0), (len(trees), nodes, width - 1)).copy()
+        for row, tree in enumerate(trees):
+            parents[row, : tree.nodes] = tree.parents
+            depths[row, : tree.nodes] = tree.depths
+            ancestors[row, : tree.nodes, : tree.nodes] = tree.ancestors
+            taps[row, : tree.nodes] = tree.taps(width)
+        tensors = (torch.from_numpy(array).to(device) for array in (parents, depths, ancestors, taps))
+        return cls(tuple(trees), *tensors)
+
+    @property
+    def tree(self) -> DraftTree:
+        """The tree that all rows share. Raises ValueError where rows have trees of their own."""
+        if len(self.trees) != 1:
+            raise ValueError("rows have trees of their own: use the `tree` or `parent_pointer` strategy")
+        return self.trees[0]
+
+    @property
+    def shared(self) -> bool:
+        """Whether all rows share one tree that the host knows."""
+        return len(self.trees) == 1
+
+    @property
+    def nodes(self) -> int:
+        """T, padding included."""
+        return self.parents.shape[1]
+
+    @cached_property
+    def path_sums(self) -> Tensor:
+        """[1 or B, T, T] float64, A + I: its product with g is G, the sum along every node's path."""
+        return (self.ancestors | torch.eye(self.nodes, dtype=torch.bool, device=self.ancestors.device)).double()
+
+    @cached_property
+    def unrelated(self) -> Tensor:
+        """[1 or B, 1, T, T] bool: where neither j is an ancestor of i nor j is i."""
+        return (self.path_sums == 0)[:, None]
+
+
+class HeadShape(NamedTuple):
+    """The heads of one layer."""
+
+    heads: int
+    value_heads: int
+    key_size: int
+    value_size: int

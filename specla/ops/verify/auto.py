@@ -1,0 +1,173 @@
+"""Chain, tree or hybrid, by what was measured on this device."""
+
+import math
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from statistics import median
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from specla.ops.types import HeadShape, Known, NodeInputs, TreeTensors, VerifyOutput
+from specla.ops.verify.ar import Autoregressive
+from specla.ops.verify.base import VerifyStrategy
+from specla.ops.verify.chain import Chain
+from specla.ops.verify.hybrid import Hybrid
+from specla.ops.verify.tree import TreeMask
+from specla.topology import DraftTree, chain, kary
+
+CHAIN_NODES = 2
+CHAIN_BATCH = 8
+"""Where nothing was measured, chains of up to two nodes walk from eight rows on, and everything else takes the mask."""
+
+
+class Case(NamedTuple):
+    """What one measurement stands for."""
+
+    is_chain: bool
+    nodes: int
+    batch: int
+
+
+@dataclass(frozen=True)
+class DispatchTable:
+    """Times of the candidates on one device, for one shape."""
+
+    device: str
+    shape: HeadShape
+    times_us: dict[Case, dict[str, float]]
+
+    def nearest(self, tree: DraftTree, batch: int) -> Case | None:
+        """The measured case of the tree's kind that is nearest in nodes and batch, by ratio; None without any."""
+
+        def distance(case: Case) -> float:
+            return abs(math.log(case.nodes / tree.nodes)) + abs(math.log(case.batch / batch))
+
+        return min((case for case in self.times_us if case.is_chain == tree.is_chain), key=distance, default=None)
+
+
+class Auto(VerifyStrategy):
+    """Delegates. Fill `table` with `measure_dispatch`, or it goes by a stated default."""
+
+    name = "auto"
+    per_row = True
+
+    def __init__(self, needs: frozenset[str] | None = None, table: DispatchTable | None = None) -> None:
+        super().__init__(needs)
+        self.table = table
+        self._root = Autoregressive()
+        self._candidates: dict[str, VerifyStrategy] = {s.name: s(needs) for s in (Chain, TreeMask, Hybrid)}
+
+    def choose(self, tree: DraftTree, batch: int, shape: HeadShape) -> tuple[VerifyStrategy, str]:
+        """The strategy for this tree, batch and shape, and why it."""
+        if tree.nodes == 1:
+            return self._root, "auto: ar, because the tree is its root"
+        table = self.table
+        if table is None:
+            return self._by_default(tree, batch, "nothing was measured")
+        if table.shape != shape:
+            return self._by_default(tree, batch, f"{table.shape} was measured, not {shape}")
+        case = table.nearest(tree, batch)
+        if case is None:
+            return self._by_default(tree, batch, "no such topology was measured")
+        times = table.times_us[case]
+        name = min(times, key=times.__getitem__)
+        others = ", ".join(f"{other} {us:.1f}" for other, us in times.items() if other != name)
+        kind = "a chain" if case.is_chain else "a tree"
+        why = f"auto: {name}, because it took {times[name]:.1f} us ({others}) on {kind} of {case.nodes} nodes"
+        return self._candidates[name], f"{why}, batch {case.batch}, on {table.device}"
+
+    def _by_default(self, tree: DraftTree, batch: int, lack: str) -> tuple[VerifyStrategy, str]:
+        walks = tree.is_chain and tree.nodes <= CHAIN_NODES and batch >= CHAIN_BATCH
+        name = "chain" if walks else "tree"
+        rule = f"chains of up to {CHAIN_NODES} nodes walk from {CHAIN_BATCH} rows on, all else takes the mask"
+        return self._candidates[name], f"auto: {name}, because {lack}; by default {rule}"
+
+    def verify(
+        self,
+        state: Tensor,
+        inputs: NodeInputs,
+        tree: TreeTensors,
+        known: Known | None = None,
+        fold: Tensor | None = None,
+    ) -> VerifyOutput:
+        if tree.shared:
+            shape = HeadShape(inputs.k.shape[2], inputs.v.shape[2], inputs.k.shape[3], inputs.v.shape[3])
+            strategy, _ = self.choose(tree.tree, state.shape[0], shape)
+        else:
+            strategy = self._candidates["tree"]
+        return strategy.verify(state, inputs, tree, known, fold)
+
+
+def measure_dispatch(
+    shape: HeadShape,
+    device: torch.device | str = "cpu",
+    dtype: torch.dtype = torch.float32,
+    nodes: Sequence[int] = (2, 4, 8, 16, 32),
+    batches: Sequence[int] = (1,),
+    repeats: int = 15,
+) -> DispatchTable:
+    """Time chain, tree and hybrid on chains and binary trees, on this device.
+
+    Args:
+        shape: the heads of the model.
+        device: where.
+        dtype: of q, k and v.
+        nodes: T of the trees.
+        batches: B.
+        repeats: of which the median counts, interleaved over the candidates.
+    """
+    candidates: tuple[VerifyStrategy, ...] = (Chain(), TreeMask(), Hybrid())
+    times: dict[Case, dict[str, float]] = {}
+    for batch in batches:
+        for count in nodes:
+            for tree in (chain(count - 1), kary(2, count)):
+                run = _runner(tree, batch, shape, device, dtype)
+                able = [strategy for strategy in candidates if strategy.supports(tree) is None]
+                times[Case(tree.is_chain, tree.nodes, batch)] = _interleaved(run, able, repeats)
+    return DispatchTable(str(device), shape, times)
+
+
+def _runner(
+    tree: DraftTree, batch: int, shape: HeadShape, device: torch.device | str, dtype: torch.dtype
+) -> Callable[[VerifyStrategy], float]:
+    """A function that runs a strategy once and returns its microseconds."""
+    generator = torch.Generator().manual_seed(0)
+
+    def draw(*sizes: int) -> Tensor:
+        return torch.randn(*sizes, generator=generator).to(device)
+
+    heads, value_heads, key_size, value_size = shape
+    q, k = (torch.nn.functional.normalize(draw(batch, tree.nodes, heads, key_size), dim=-1).to(dtype) for _ in "qk")
+    v = draw(batch, tree.nodes, value_heads, value_size).to(dtype)
+    g, beta = -draw(batch, tree.nodes, value_heads).abs(), draw(batch, tree.nodes, value_heads).sigmoid()
+    inputs = NodeInputs(q, k, v, g, beta)
+    state = draw(batch, value_heads, value_size, key_size)
+    tensors = TreeTensors.from_tree(tree, device)
+
+    def run(strategy: VerifyStrategy) -> float:
+        _settle(device)
+        start = time.perf_counter()
+        strategy.verify(state, inputs, tensors)
+        _settle(device)
+        return (time.perf_counter() - start) * 1e6
+
+    return run
+
+
+@torch.inference_mode()
+def _interleaved(
+    run: Callable[[VerifyStrategy], float], strategies: Sequence[VerifyStrategy], repeats: int
+) -> dict[str, float]:
+    for _ in range(3):
+        for strategy in strategies:
+            run(strategy)
+    samples = [{strategy.name: run(strategy) for strategy in strategies} for _ in range(repeats)]
+    return {strategy.name: median(sample[strategy.name] for sample in samples) for strategy in strategies}
+
+
+def _settle(device: torch.device | str) -> None:
+    if torch.device(device).type == "cuda":
+        torch.cuda.synchronize(device)

@@ -1,0 +1,61 @@
+"""The prefill op reused, a row per root-to-leaf path with its own copy of the state: the paper's second baseline."""
+
+from functools import lru_cache
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from specla.ops.known import start_state
+from specla.ops.types import Known, NodeInputs, TreeTensors, VerifyOutput
+from specla.ops.verify.base import VerifyStrategy
+from specla.topology import DraftTree
+
+
+class _Paths(NamedTuple):
+    nodes: Tensor
+    """[P x L] int64: the nodes of all P paths, padding replaced by the root."""
+    padding: Tensor
+    """[P, L] bool."""
+    place_of: Tensor
+    """[T] int64: a place among the P x L that computes this node."""
+
+
+class NaiveBatched(VerifyStrategy):
+    """Shared prefixes are computed once per path, and the copies of the state are part of the work."""
+
+    name = "naive_batched"
+
+    def verify(
+        self,
+        state: Tensor,
+        inputs: NodeInputs,
+        tree: TreeTensors,
+        known: Known | None = None,
+        fold: Tensor | None = None,
+    ) -> VerifyOutput:
+        from specla.ops.chunk import chunk_gated_delta_rule
+
+        state, _ = start_state(state, known, fold)
+        paths = _paths(tree.tree, tree.parents.device)
+        count, length = paths.padding.shape
+        batch = state.shape[0]
+        q, k, v, g, beta = (x.index_select(1, paths.nodes).view(batch * count, length, *x.shape[2:]) for x in inputs)
+        # A token that decays nothing and writes nothing is no token.
+        padding = paths.padding.repeat(batch, 1)[..., None]
+        g, beta = g.masked_fill(padding, 0.0), beta.masked_fill(padding, 0.0)
+        copies = state.repeat_interleave(count, dim=0)
+        out, _ = chunk_gated_delta_rule(q, k, v, g, beta, copies)
+        out = out.float().reshape(batch, count * length, *out.shape[2:]).index_select(1, paths.place_of)
+        return VerifyOutput(out, None, None)
+
+
+@lru_cache(maxsize=256)
+def _paths(tree: DraftTree, device: torch.device) -> _Paths:
+    nodes = torch.from_numpy(tree.leaf_paths.astype("int64"))
+    padding = nodes < 0
+    place_of = [0] * tree.nodes
+    for place, node in enumerate(nodes.flatten().tolist()):
+        if node >= 0:
+            place_of[node] = place
+    return _Paths(nodes.clamp(min=0).flatten().to(device), padding.to(device), torch.tensor(place_of, device=device))

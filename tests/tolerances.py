@@ -1,0 +1,35 @@
+"""The one table of numerical tolerances: relative RMS errors against the reference in float64, everywhere the same.
+
+Raising an entry needs its reason beside it.
+"""
+
+import torch
+from torch import Tensor
+
+RELATIVE_RMS = {
+    # Float32 arithmetic over at most 128 nodes.
+    "verify": 3e-6,
+    # Repeated keys with write strengths of 2 reflect the state back and forth: rounding adds up, over 128 nodes.
+    "verify_extreme": 3e-5,
+    # One product over at most 128 factors; the same from cached inputs.
+    "commit": 3e-6,
+    # 8,192 committed tokens (design section 1, 'Drift bound').
+    "drift": 1e-4,
+    # Four products and a sum.
+    "conv": 1e-6,
+}
+
+
+def relative_rms(value: Tensor, truth: Tensor) -> float:
+    """RMS of the difference over RMS of the truth; infinite where the value is not finite."""
+    if not bool(value.isfinite().all()):
+        return float("inf")
+    scale = truth.double().square().mean().sqrt().clamp(min=torch.finfo(torch.float64).tiny)
+    return float((value.double() - truth.double()).square().mean().sqrt() / scale)
+
+
+def assert_close(value: Tensor, truth: Tensor, entry: str) -> None:
+    """Hold `value` against the table."""
+    assert value.shape == truth.shape, f"{tuple(value.shape)} against {tuple(truth.shape)}"
+    error = relative_rms(value, truth)
+    assert error <= RELATIVE_RMS[entry], f"relative RMS {error:.2e}, where {entry} allows {RELATIVE_RMS[entry]:.0e}"
