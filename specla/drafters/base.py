@@ -1,0 +1,70 @@
+"""The contract between a drafter and the decoding loop."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from specla.topology import DraftTree
+
+
+@dataclass(frozen=True)
+class Draft:
+    """One step's drafts.
+
+    Attributes:
+        tokens: one list of T tokens a row; the first is the row's root, the last emitted token.
+        tree: the tree they fill; it may be smaller than the tree asked for, where the drafter had nothing to say.
+    """
+
+    tokens: list[list[int]]
+    tree: DraftTree
+
+
+class Drafter(ABC):
+    """Proposes tokens for the nodes of a tree, and is told what was emitted.
+
+    Attributes:
+        name: as the configuration spells it.
+        synthetic: whether its acceptance is dialled in rather than earned.
+    """
+
+    name: str
+    synthetic: bool = False
+
+    @abstractmethod
+    def begin(self, prompts: Sequence[Sequence[int]], roots: Sequence[int]) -> None:
+        """Start on a batch: its prompts, and the first token of each row, which the prefill gave."""
+
+    @abstractmethod
+    def draft(self, tree: DraftTree) -> Draft:
+        """Fill the tree (or a part of it that holds the root) for every row."""
+
+    @abstractmethod
+    def observe(self, emitted: Sequence[Sequence[int]]) -> None:
+        """The tokens a step emitted, a list a row; the last one is the row's next root. Empty for a finished row."""
+
+    def rows_off_trace(self) -> list[int]:
+        """Rows that need a new trace of the target before they can draft again; only an oracle has any."""
+        return []
+
+    def retrace(self, row: int, tokens: Sequence[int]) -> None:
+        """A new trace for a row: the tokens that the target emits after its present root."""
+        raise NotImplementedError(f"{self.name} keeps no trace")
+
+
+class NoDrafter(Drafter):
+    """Drafts nothing: the decoding loop with this drafter is autoregressive decoding."""
+
+    name = "none"
+
+    def begin(self, prompts: Sequence[Sequence[int]], roots: Sequence[int]) -> None:
+        """Start on a batch."""
+        self._roots = list(roots)
+
+    def draft(self, tree: DraftTree) -> Draft:
+        """The roots alone; `tree` has a single node."""
+        return Draft([[root] for root in self._roots], tree)
+
+    def observe(self, emitted: Sequence[Sequence[int]]) -> None:
+        """Remember the new roots."""
+        self._roots = [tokens[-1] if tokens else root for tokens, root in zip(emitted, self._roots, strict=True)]

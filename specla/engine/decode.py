@@ -1,0 +1,187 @@
+"""The decoding loop, once, for every method: draft -> verify -> accept -> emit -> commit.
+
+Autoregressive decoding is this loop with zero drafts: same sampler, dtype, stop rule and token counter.
+"""
+
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+import torch
+from torch import Tensor
+
+from specla.drafters.base import Drafter
+from specla.engine.accept import Acceptance, accept
+from specla.engine.recovery import EngineRecovery
+from specla.models.gated_deltanet import GatedDeltaNetLM, LayerRecord
+from specla.models.state import DecodeState
+from specla.ops.sampling import Sampling, choose
+from specla.ops.types import TreeTensors
+from specla.ops.verify import VerifyStrategy
+from specla.topology import DraftTree
+
+
+@dataclass(frozen=True)
+class StopRule:
+    """When a row ends: after `max_new_tokens`, the prefill's token included, or after an end-of-text token."""
+
+    max_new_tokens: int
+    eos_token_ids: frozenset[int] = frozenset()
+
+    def cut(self, tokens: list[int], emitted_before: int) -> tuple[list[int], bool]:
+        """The part of a step's tokens that counts, and whether the row ends with it."""
+        tokens = tokens[: self.max_new_tokens - emitted_before]
+        for i, token in enumerate(tokens):
+            if token in self.eos_token_ids:
+                return tokens[: i + 1], True
+        return tokens, emitted_before + len(tokens) >= self.max_new_tokens
+
+
+@dataclass(frozen=True)
+class Prefilled:
+    """A batch after its prompts: what every method starts from.
+
+    Attributes:
+        prompts: token ids, a list a row.
+        state: all prompt tokens committed.
+        roots: [B], the first token of each row, already emitted, not yet in the state.
+        rows: [B] int64, identities in the noise.
+    """
+
+    prompts: list[list[int]]
+    state: DecodeState
+    roots: list[int]
+    rows: Tensor
+
+
+@torch.inference_mode()
+def prefill(
+    model: GatedDeltaNetLM, prompts: Sequence[Sequence[int]], sampling: Sampling, rows: Iterable[int] | None = None
+) -> Prefilled:
+    """Run prompts of any lengths, and choose each row's first token.
+
+    Args:
+        prompts: token ids, at least one a row.
+        rows: identities in the noise; 0, 1, 2, ... unless given.
+    """
+    length = max(len(prompt) for prompt in prompts)
+    tokens = torch.tensor([[0] * (length - len(p)) + list(p) for p in prompts], device=model.device)
+    lengths = torch.tensor([len(p) for p in prompts], device=model.device)
+    full = all(len(p) == length for p in prompts)
+    valid = None if full else torch.arange(length, device=model.device) >= length - lengths[:, None]
+    hidden, state = model.prefill(tokens, valid)
+    row_ids = torch.tensor(list(rows if rows is not None else range(len(prompts))), device=model.device)
+    roots = choose(model.logits(hidden), sampling, row_ids, state.lengths)
+    return Prefilled([list(p) for p in prompts], state, roots.tolist(), row_ids)
+
+
+@dataclass(frozen=True)
+class Step:
+    """What one step did.
+
+    Attributes:
+        emitted: tokens that count, a list a row: accepted drafts and the bonus token, cut at the stop rule.
+        accepted: accepted drafts a row, before the cut.
+        tree: the tree that was verified.
+        path: the accepted nodes a row, root first, before the cut.
+        seconds: of the four phases draft, verify, accept, commit.
+    """
+
+    emitted: list[list[int]]
+    accepted: list[int]
+    tree: DraftTree
+    path: list[list[int]]
+    seconds: tuple[float, float, float, float]
+
+
+class Decoding:
+    """One batch being decoded. The prefilled state is copied, so that many methods can start from one prefill.
+
+    Args:
+        model: ready for inference.
+        start: the batch.
+        tree: the tree to draft; a drafter may fill less of it.
+        drafter: already told of nothing.
+        verify: strategy that makes what `recover` needs.
+        recover: name of the recovery strategy.
+        stop: when rows end.
+        sampling: how tokens are chosen.
+    """
+
+    def __init__(
+        self,
+        model: GatedDeltaNetLM,
+        start: Prefilled,
+        tree: DraftTree,
+        drafter: Drafter,
+        verify: VerifyStrategy,
+        recover: str,
+        stop: StopRule,
+        sampling: Sampling,
+    ) -> None:
+        self.model, self.start, self.tree, self.drafter = model, start, tree, drafter
+        self.verify, self.stop, self.sampling = verify, stop, sampling
+        self.state = start.state.clone()
+        self.recovery = EngineRecovery(recover, model, self.state, longest=tree.depth + 1)
+        self.emitted = [[root] for root in start.roots]
+        self.finished = [stop.cut([root], 0)[1] for root in start.roots]
+        drafter.begin(start.prompts, start.roots)
+
+    @property
+    def done(self) -> bool:
+        """Whether every row has ended."""
+        return all(self.finished)
+
+    @torch.inference_mode()
+    def step(self) -> Step:
+        """One cycle over the batch."""
+        started = time.perf_counter()
+        draft = self.drafter.draft(self.tree)
+        tokens = torch.tensor(draft.tokens, device=self.model.device)
+        tree = tree_tensors(draft.tree, self.model.device, self.model.config.conv_size)
+        drafted = time.perf_counter()
+        hidden, records = self.model.forward_nodes(tokens, tree, self.recovery.layers(), self.verify)
+        logits = self.model.logits(hidden)
+        verified = time.perf_counter()
+        acceptance = accept(logits, tokens, tree, self.sampling, self.start.rows, self.state.lengths)
+        emitted, accepted = self._emit(acceptance)
+        decided = time.perf_counter()
+        self._commit(acceptance, records)
+        committed = time.perf_counter()
+        self.drafter.observe(emitted)
+        observed = time.perf_counter()
+        seconds = (drafted - started + observed - committed, verified - drafted, decided - verified, committed - decided)
+        path = [nodes[: a + 1] for nodes, a in zip(acceptance.path.tolist(), accepted, strict=True)]
+        return Step(emitted, accepted, draft.tree, path, seconds)
+
+    def _emit(self, acceptance: Acceptance) -> tuple[list[list[int]], list[int]]:
+        """Cut each row's tokens at its end; a finished row emits nothing."""
+        chosen, accepted = acceptance.emitted.tolist(), acceptance.accepted.tolist()
+        emitted: list[list[int]] = []
+        for row, tokens in enumerate(chosen):
+            kept: list[int] = []
+            if not self.finished[row]:
+                kept, self.finished[row] = self.stop.cut(tokens[: accepted[row] + 1], len(self.emitted[row]))
+                self.emitted[row] += kept
+            emitted.append(kept)
+        return emitted, accepted
+
+    def _commit(self, acceptance: Acceptance, records: list[LayerRecord]) -> None:
+        """Commit the root and the accepted drafts of every row that goes on; the others write nothing."""
+        length = acceptance.accepted + 1
+        if any(self.finished):
+            length = length.masked_fill(torch.tensor(self.finished, device=length.device), 0)
+        self.recovery.commit(records, acceptance.path, length)
+        self.state.lengths += length
+
+    def flush(self) -> DecodeState:
+        """The state with everything committed taken in; it may be read until the next step."""
+        self.recovery.flush()
+        return self.state
+
+
+@lru_cache(maxsize=256)
+def tree_tensors(tree: DraftTree, device: torch.device, conv_size: int) -> TreeTensors:
+    """A tree's tensors on a device, kept: trees recur from step to step."""
+    return TreeTensors.from_tree(tree, device, conv_size)

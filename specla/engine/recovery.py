@@ -1,0 +1,75 @@
+"""Recovery over all layers of a model: which rows of the state, which records, which window."""
+
+import torch
+from torch import Tensor
+
+from specla.models.gated_deltanet import GatedDeltaNetLM, LayerRecord, LayerState
+from specla.models.state import DecodeState
+from specla.ops.conv import commit_window
+from specla.ops.recover import RING, Record, RecoverStrategy, get_recover
+from specla.ops.rows import stack_factors
+from specla.ops.types import NodeInputs
+
+
+class EngineRecovery:
+    """Commits accepted paths into a decode state, in place.
+
+    Layers are stacked in the rows, so that one product serves all of them; token replay goes layer by layer, since it runs
+    each layer's own weights again.
+
+    Args:
+        name: of the recovery strategy.
+        state: written by every commit.
+        longest: the most nodes that a step commits, D + 1.
+        ring: places of the ring of `factors_lazy`.
+    """
+
+    def __init__(self, name: str, model: GatedDeltaNetLM, state: DecodeState, longest: int, ring: int = RING) -> None:
+        self.state = state
+        mixers = [block.attn for block in model.blocks]
+        self.strategy = get_recover(name, regenerate=mixers[0].regenerate, ring=ring, longest=longest)
+        self._per_layer: list[RecoverStrategy] = []
+        if "inputs" in self.strategy.needs:
+            self._per_layer = [get_recover(name, regenerate=mixer.regenerate) for mixer in mixers]
+
+    def layers(self) -> list[LayerState]:
+        """What the next verification starts from, a layer at a time."""
+        known, fold = self.strategy.pending()
+        batch = self.state.recurrent.shape[1]
+        layers = []
+        for i, (recurrent, window) in enumerate(zip(self.state.recurrent, self.state.window, strict=True)):
+            span = (i * batch, (i + 1) * batch)
+            pending = None if known is None else known.rows(*span)
+            layers.append(LayerState(recurrent, window, pending, None if fold is None else fold[slice(*span)]))
+        return layers
+
+    def commit(self, records: list[LayerRecord], path: Tensor, length: Tensor) -> None:
+        """Commit path[b, :length[b]] of every row, state and convolution window; a row of length 0 keeps its bits."""
+        needs = self.strategy.needs
+        if self._per_layer:
+            for i, (strategy, record) in enumerate(zip(self._per_layer, records, strict=True)):
+                layer = Record(x=record.x, window=self.state.window[i])
+                strategy.commit(self.state.recurrent[i], layer, path, length)
+        else:
+            self.strategy.commit(self.state.recurrent.flatten(0, 1), _stack(records, needs), path, length)
+        inputs = torch.cat([record.conv_inputs for record in records])
+        window = self.state.window.flatten(0, 1)
+        layers = len(records)
+        window.copy_(commit_window(window, inputs, path.repeat(layers, 1), length.repeat(layers)))
+
+    def flush(self) -> None:
+        """Take everything pending into the state."""
+        self.strategy.flush(self.state.recurrent.flatten(0, 1))
+
+
+def _stack(records: list[LayerRecord], needs: frozenset[str]) -> Record:
+    """The records of all layers, layer by layer in the rows: only what is needed."""
+    outputs = [record.output for record in records]
+    factors = states = gated = None
+    if "factors" in needs:
+        factors = stack_factors([output.factors for output in outputs if output.factors is not None])
+    if "states" in needs:
+        states = torch.cat([output.states for output in outputs if output.states is not None])
+    if "gated" in needs:
+        gated = NodeInputs(*(torch.cat(parts) for parts in zip(*(record.inputs for record in records), strict=True)))
+    return Record(factors=factors, states=states, gated=gated)

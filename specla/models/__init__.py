@@ -1,0 +1,1 @@
+"""Target models: their configuration, weights, forward passes, states and costs."""
