@@ -1,0 +1,1 @@
+"""Making the bundled model: text, tokenizer, training and prompts."""
