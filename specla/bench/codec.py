@@ -1,0 +1,115 @@
+"""JSON of frozen dataclasses and back, driven by their annotations: a damaged record is named field by field."""
+
+import math
+import types
+from collections.abc import Mapping
+from dataclasses import MISSING, fields, is_dataclass
+from enum import Enum
+from functools import cache
+from typing import Any, Union, get_args, get_origin, get_type_hints
+
+from specla.errors import SpeclaError
+
+# JSON has no such numbers, and a line with one must still be readable: a NaN error is a finding, not a damaged file.
+_NOT_FINITE = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
+
+
+def encode(value: object) -> Any:
+    """Plain JSON data of a dataclass, a mapping, a sequence, an enum, a number (numpy's too), a string or None."""
+    if is_dataclass(value) and not isinstance(value, type):
+        return {field.name: encode(getattr(value, field.name)) for field in fields(value)}
+    if isinstance(value, Enum):
+        return value.value
+    if isinstance(value, Mapping):
+        return {str(key): encode(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [encode(item) for item in value]
+    if value is None or isinstance(value, bool | str | int):
+        return value
+    if isinstance(value, float):
+        return float(value) if math.isfinite(value) else str(float(value))
+    if hasattr(value, "tolist"):
+        return encode(value.tolist())
+    raise TypeError(f"{type(value).__name__} has no JSON form")
+
+
+def decode(kind: Any, value: object, where: str) -> Any:
+    """The value of type `kind` that plain JSON data stands for. Raises SpeclaError with `where` and the field."""
+    origin = get_origin(kind)
+    if origin is Union or origin is types.UnionType:
+        return _decode_union(get_args(kind), value, where)
+    if origin is tuple:
+        if not isinstance(value, list):
+            raise _wrong(where, "a list", value)
+        return tuple(decode(get_args(kind)[0], item, f"{where}[{index}]") for index, item in enumerate(value))
+    if origin is Mapping:
+        if not isinstance(value, dict):
+            raise _wrong(where, "an object", value)
+        return {key: decode(get_args(kind)[1], item, f"{where}.{key}") for key, item in value.items()}
+    if is_dataclass(kind):
+        return _decode_dataclass(kind, value, where)
+    return _decode_plain(kind, value, where)
+
+
+@cache
+def _hints(kind: type) -> dict[str, Any]:
+    return get_type_hints(kind)
+
+
+def _decode_dataclass(kind: Any, value: object, where: str) -> Any:
+    if not isinstance(value, dict):
+        raise _wrong(where, "an object", value)
+    known = {field.name: field for field in fields(kind)}
+    strangers = sorted(set(value) - set(known))
+    if strangers:
+        raise SpeclaError(f"{where}: unknown field {strangers[0]!r}")
+    missing = [
+        name
+        for name, field in known.items()
+        if name not in value and field.default is MISSING and field.default_factory is MISSING
+    ]
+    if missing:
+        raise SpeclaError(f"{where}: field {missing[0]!r} is missing")
+    hints = _hints(kind)
+    return kind(**{name: decode(hints[name], item, f"{where}.{name}") for name, item in value.items()})
+
+
+def _decode_union(kinds: tuple[Any, ...], value: object, where: str) -> Any:
+    """The one kind of a union that fits. Of several dataclasses it is the one that has the fields at hand."""
+    if value is None and type(None) in kinds:
+        return None
+    kinds = tuple(kind for kind in kinds if kind is not type(None))
+    classes = [kind for kind in kinds if is_dataclass(kind)]
+    if isinstance(value, dict) and classes:
+        best = max(classes, key=lambda kind: len(set(value) & {field.name for field in fields(kind)}))
+        return decode(best, value, where)
+    lists = [kind for kind in kinds if get_origin(kind) is tuple]
+    if isinstance(value, list) and lists:
+        return decode(lists[0], value, where)
+    return decode(next((kind for kind in kinds if kind not in lists and kind not in classes), kinds[0]), value, where)
+
+
+def _decode_plain(kind: Any, value: object, where: str) -> Any:
+    if isinstance(kind, type) and issubclass(kind, Enum):
+        names = [member.value for member in kind]
+        if value not in names:
+            raise _wrong(where, "one of " + ", ".join(names), value)
+        return kind(value)
+    if kind is float:
+        if isinstance(value, str) and value in _NOT_FINITE:
+            return _NOT_FINITE[value]
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise _wrong(where, "a number", value)
+        return float(value)
+    if kind is int and (isinstance(value, bool) or not isinstance(value, int)):
+        raise _wrong(where, "a whole number", value)
+    if kind is str and not isinstance(value, str):
+        raise _wrong(where, "text", value)
+    if kind is bool and not isinstance(value, bool):
+        raise _wrong(where, "true or false", value)
+    return value
+
+
+def _wrong(where: str, wanted: str, value: object) -> SpeclaError:
+    shown = repr(value)
+    return SpeclaError(f"{where}: expected {wanted}, found {shown if len(shown) <= 40 else shown[:37] + '...'}")

@@ -1,0 +1,300 @@
+"""What one measured cell leaves behind. Raw samples and counts are stored; every median, interval and ratio is computed
+from them later, by `specla.bench.stats`.
+
+Performance is for cells that passed: `Record.decoding` and `Record.kernel` are the only way to the samples that ratios
+are made of, and both are None for a cell that failed, is pending or does not apply.
+"""
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from types import MappingProxyType
+
+from specla.bench.codec import decode, encode
+from specla.errors import SpeclaError
+
+SCHEMA = 1
+KERNEL_GROUPS = ("verify", "recover", "defer")
+"""The ablations that time one operation rather than a whole decode."""
+
+
+class Status(StrEnum):
+    """How a cell ended. Only `passed` and `inconclusive` carry performance."""
+
+    PASSED = "passed"
+    FAILED = "failed"
+    INCONCLUSIVE = "inconclusive"
+    NOT_APPLICABLE = "not_applicable"
+    PENDING = "pending"
+
+
+class Lossless(StrEnum):
+    """What the losslessness gate found in the emitted text."""
+
+    EXACT = "exact"
+    NEAR_TIE = "near_tie"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True)
+class Method:
+    """The names that make a method; together they are what an ablation is a list of."""
+
+    verify: str  # `ar` is zero drafts
+    recover: str = "none"
+    drafter: str = "none"  # oracle, ngram or aligned; `none` for AR
+    topology: str = "root"  # name of the tree; `root` for AR
+    engine: str = "specla"  # or the foreign baseline's name
+
+    @property
+    def is_ar(self) -> bool:
+        """Whether it decodes without drafts."""
+        return self.verify == "ar"
+
+    @property
+    def is_baseline(self) -> bool:
+        """Whether it is the AR that speedups are against: our engine, committing at once."""
+        return self.is_ar and self.engine == "specla" and self.recover in ("none", "in_place")
+
+
+@dataclass(frozen=True)
+class TopologyInfo:
+    """The tree as asked for; what its kind does not use is None."""
+
+    name: str
+    """chain, kary, explicit, confidence, auto; `root` for AR."""
+    length: int | None = None
+    """Draft levels D."""
+    branching: int | None = None
+    nodes: int | None = None
+    """T, root included."""
+    parents: tuple[int, ...] | None = None
+    margin: float | None = None
+    """Confidence trees: the pruning margin."""
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """How tokens are chosen; temperature 0 is greedy."""
+
+    temperature: float = 0.0
+    top_p: float = 1.0
+
+
+@dataclass(frozen=True)
+class Split:
+    """Where a step's time goes, in microseconds per step."""
+
+    draft: float
+    verify: float
+    accept: float
+    commit: float
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One timed decode of one batch of prompts, beside AR's decode of the same batch in the same repeat."""
+
+    repeat: int
+    item: int  # index of the prompt batch
+    seconds: float
+    tokens: int
+    steps: int
+    category: str = ""
+    prompts: tuple[str, ...] = ()
+    order: int = 0  # place in the interleaving of its repeat
+    ar_seconds: float | None = None
+    ar_tokens: int | None = None
+    split_us: Split | None = None
+
+
+@dataclass(frozen=True)
+class KernelSample:
+    """One timing of one operation, beside those of its baselines in the same repeat."""
+
+    repeat: int
+    time_us: float
+    order: int = 0
+    baseline_us: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
+
+
+@dataclass(frozen=True)
+class Tally:
+    """Counts over verify steps, cut at EOS and at the limit, the prefill's token left out."""
+
+    steps: int
+    emitted: int
+    """Tokens, the bonus token of each step included."""
+    drafted: int
+    """Draft nodes verified, roots left out."""
+    accepted: int
+    reached: tuple[int, ...] = ()
+    """Per depth 1..D: steps that reached it uncut, so that a draft at that depth could be accepted."""
+    accepted_at: tuple[int, ...] = ()
+    """Per depth 1..D: of those, the steps that accepted one."""
+
+
+@dataclass(frozen=True)
+class Counts(Tally):
+    """The tally of a cell, and the same by category of prompt."""
+
+    by_category: Mapping[str, Tally] = field(default_factory=lambda: MappingProxyType({}))
+
+
+@dataclass(frozen=True)
+class Bytes:
+    """Bytes held (state, weights) and bytes that one step must move; for a kernel, one call."""
+
+    state: int | None = None
+    weights: int | None = None
+    moved_per_step: int | None = None
+
+
+@dataclass(frozen=True)
+class Decoding:
+    """The performance of a decode that passed its gate."""
+
+    samples: tuple[Sample, ...]
+    counts: Counts
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """The performance of one operation whose results were right."""
+
+    samples: tuple[KernelSample, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Record:
+    """One cell: what was asked, how it ended, and the raw measurements. One line of records.jsonl."""
+
+    command: str
+    """`bench e2e`, `ablate verify`, ..."""
+    fingerprint: str
+    """Covers config, code, weights, data and device."""
+    method: Method
+    status: Status
+    batch: int
+    nodes: int
+    """T, root included; the largest where it varies."""
+    workload: str
+    dtype: str
+    device: str
+    model: str
+    schema: int = SCHEMA
+    overrides: tuple[str, ...] = ()
+    group: str = "main"
+    """`main`, or the section of an experiment: verify, recover, defer, acceptance, length."""
+    reason: str = ""
+    """Why it failed, does not apply or is inconclusive."""
+    topology: TopologyInfo = TopologyInfo("root")
+    alpha_asked: float | tuple[tuple[float, ...], ...] | None = None
+    """The oracle's acceptance; [depth][rank] where it is not one number."""
+    drafter_cost: str | None = None
+    """Oracle: `aligned` where a real drafter's work is done and timed, `none` where drafts are free."""
+    synthetic: bool = False
+    """Whether acceptance or weights are made up."""
+    sampling: Sampling = Sampling()
+    lossless: Lossless | None = None
+    near_ties: int = 0
+    gate_positions: int = 0
+    samples: tuple[Sample | KernelSample, ...] = ()
+    counts: Counts | None = None
+    bytes: Bytes | None = None
+    memory: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
+    error_rms: float | None = None
+    """Kernels: relative RMS error against the reference."""
+    accepted: int | None = None
+    """Kernels: accepted tokens in the measured case."""
+    floor_us: float | None = None
+    """Bytes that must move over the bandwidth measured in the same run; per call, or per step of a decode."""
+    why: str = ""
+    """`auto` alone: what it picked, and why."""
+    started: str = ""
+    """ISO time."""
+    seconds: float = 0.0
+    """Wall time of the cell."""
+
+    def __post_init__(self) -> None:
+        if self.schema != SCHEMA:
+            raise SpeclaError(f"record has schema {self.schema}; this version reads {SCHEMA}")
+        kinds = {type(sample) for sample in self.samples}
+        if len(kinds) > 1:
+            raise SpeclaError("samples: decode and kernel samples are mixed in one record")
+        if self.status in (Status.FAILED, Status.NOT_APPLICABLE) and not self.reason:
+            raise SpeclaError(f"status {self.status.value} needs a reason")
+        if self.status is not Status.PASSED:
+            return
+        if not self.samples:
+            raise SpeclaError("status passed needs samples")
+        if self.lossless is Lossless.FAILED:
+            raise SpeclaError("status passed contradicts lossless failed")
+        if kinds == {Sample} and self.counts is None:
+            raise SpeclaError("a decode that passed needs counts")
+        if kinds == {Sample} and self.lossless is None and not self.method.is_ar:
+            raise SpeclaError("a decode that passed needs its losslessness: exact or near_tie")
+
+    @property
+    def is_kernel(self) -> bool:
+        """Whether it times one operation rather than a decode."""
+        if self.samples:
+            return isinstance(self.samples[0], KernelSample)
+        return self.group in KERNEL_GROUPS or self.command in [f"ablate {group}" for group in KERNEL_GROUPS]
+
+    @property
+    def decoding(self) -> Decoding | None:
+        """What speeds are computed from; None unless a decode was measured and its gate held."""
+        samples = tuple(sample for sample in self.samples if isinstance(sample, Sample))
+        if not self._has_performance or self.counts is None or not samples:
+            return None
+        return Decoding(samples, self.counts)
+
+    @property
+    def kernel(self) -> Kernel | None:
+        """What kernel times are computed from; None unless one was measured and its results were right."""
+        samples = tuple(sample for sample in self.samples if isinstance(sample, KernelSample))
+        return Kernel(samples) if self._has_performance and samples else None
+
+    @property
+    def _has_performance(self) -> bool:
+        return self.status in (Status.PASSED, Status.INCONCLUSIVE) and self.lossless is not Lossless.FAILED
+
+    @property
+    def key(self) -> tuple[object, ...]:
+        """Which cell of the plan it is, whatever the code was: a later record with the same key replaces it."""
+        asked = (self.command, self.group, self.overrides, self.workload, self.batch, self.alpha_asked)
+        return (*asked, self.method, self.model, self.dtype, self.device, self.sampling, self.drafter_cost)
+
+
+def to_json(record: Record) -> str:
+    """The record as one line of JSON, without the line's end."""
+    return json.dumps(encode(record), separators=(",", ":"), allow_nan=False)
+
+
+def from_json(line: str, where: str) -> Record:
+    """The record that a line holds. Raises SpeclaError that opens with `where` ('FILE:LINE') and names the field."""
+    try:
+        data = json.loads(line)
+    except ValueError as error:
+        raise SpeclaError(f"{where}: damaged record, not JSON ({error})") from None
+    if not isinstance(data, dict):
+        raise SpeclaError(f"{where}: damaged record, not an object")
+    if data.get("schema") != SCHEMA:
+        raise SpeclaError(f"{where}: record has schema {data.get('schema')!r}; this version reads {SCHEMA}")
+    try:
+        record = decode(Record, data, "record")
+    except SpeclaError as error:
+        raise SpeclaError(f"{where}: {error}") from None
+    assert isinstance(record, Record)
+    return record
+
+
+def latest(records: Iterable[Record]) -> list[Record]:
+    """One record a cell, in order of first appearance: the last that was written, and pending only if none followed."""
+    by_key: dict[tuple[object, ...], Record] = {}
+    for record in records:
+        by_key[record.key] = record
+    done = {record.fingerprint for record in by_key.values() if record.status is not Status.PENDING}
+    return [r for r in by_key.values() if r.status is not Status.PENDING or r.fingerprint not in done]

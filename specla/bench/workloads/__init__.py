@@ -1,0 +1,5 @@
+"""Prompts to decode: bundled held-out text, HumanEval, and files or hub data sets of the user's."""
+
+from specla.bench.workloads.base import Prompt, load_prompts
+
+__all__ = ["Prompt", "load_prompts"]

@@ -1,0 +1,1 @@
+"""A report made from records alone: claims, tables, plots and the text around them."""

@@ -1,0 +1,218 @@
+"""The curves of a report: speedup against acceptance, acceptance by depth, and speedup by category of prompt."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+
+from specla.report.evidence import BreakEven, break_even_of, passed_decodes, sweeps
+from specla.report.load import Loaded, rows_of
+from specla.report.plots import MOST_PANELS, main_cells, panels_of
+from specla.report.style import LINES, MARKERS, SERIES_COLOURS, Plot, canvas, colour_of, house_rules
+from specla.report.tables import SETTING, Section, verify_rank
+
+
+def acceptance_plot(section: Section, loaded: Loaded) -> Plot | None:
+    """Speedup against the acceptance asked of the oracle, a panel a tree, the break-even marked on the line at 1."""
+    setting = (section.device, section.model, section.dtype)
+    found = [sweep for sweep in sweeps(loaded) if tuple(sweep.iloc[0][list(SETTING)]) == setting]
+    if not found:
+        return None
+    labels = section.cells.set_index("cell")[["method", "panel", "shown"]]
+    found = [sweep.join(labels, on="cell") for sweep in found]
+    found = [sweep.assign(method=sweep.method.str.replace(r", alpha [\d.]+$", "", regex=True)) for sweep in found]
+    several = len({sweep.iloc[0].panel for sweep in found}) > 1
+    places = [f"{s.iloc[0].shown}, {s.iloc[0].panel}" if several else str(s.iloc[0].shown) for s in found]
+    names = sorted(set(places))[: 2 * MOST_PANELS]
+    evens = [break_even_of(loaded, sweep, "alpha_asked") for sweep in found]
+    title = _acceptance_title(found, evens)
+    note = "Speedup to AR against the share of first-rank drafts the oracle gets right; median and 95 % interval over "
+    note += f"repeats; a diamond marks the break-even. Synthetic acceptance. {section.title}."
+    columns = min(len(names), MOST_PANELS)
+    rows = -(-len(names) // columns)
+    with house_rules():
+        figure, grid = canvas(3.1 * rows, title, note, rows, columns)
+        flat = [axes for line in grid for axes in line]
+        top = max(float(np.nanmax(sweep[["speedup", "high"]].to_numpy(dtype=float))) for sweep in found)
+        for axes, name in zip(flat, names, strict=False):
+            here = [(found[i], evens[i]) for i, place in enumerate(places) if place == name]
+            _acceptance_lines(axes, here)
+            axes.set_ylim(0, top * (1.08 + 0.06 * len(here)))
+            axes.set_title(name, loc="left", fontweight="bold")
+            axes.set_xlabel("alpha asked")
+        for axes in flat[len(names) :]:
+            axes.set_visible(False)
+        for line in grid:
+            line[0].set_ylabel("speedup to AR (x)")
+    data = pd.concat([sweep.assign(break_even=even.interval.median) for sweep, even in zip(found, evens, strict=True)])
+    kept = ["panel", "shown", "method", "alpha_asked", "draft_efficiency", "speedup", "low", "high", "n", "break_even"]
+    name = f"speedup-alpha-{section.slug}" if section.slug else "speedup-alpha"
+    return Plot(name, title, note, data[kept].rename(columns={"shown": "tree"}), figure)
+
+
+def _acceptance_title(found: Sequence[pd.DataFrame], evens: Sequence[BreakEven]) -> str:
+    reached = [
+        (e.interval.median, s.iloc[0]) for s, e in zip(found, evens, strict=True) if e.interval.median is not None
+    ]
+    if any(even.side == "below" for even in evens):
+        row = next(sweep.iloc[0] for sweep, even in zip(found, evens, strict=True) if even.side == "below")
+        return f"{row.method} on {row.shown} pays at every alpha swept, from {row.alpha_asked:g} on"
+    if not reached:
+        return f"Speculation does not pay at any alpha up to {max(s.alpha_asked.max() for s in found):g}"
+    value, row = min(reached, key=lambda pair: pair[0])
+    worst, other = max(reached, key=lambda pair: pair[0])
+    title = f"{row.method} on {row.shown} pays from alpha {value:.2f}"
+    return title + (f"; {other.method} on {other.shown} from {worst:.2f}" if len(reached) > 1 else "")
+
+
+def even_text(even: BreakEven, dial: str = "") -> str:
+    """A break-even in a few words; `dial` names what was swept."""
+    if even.interval.median is not None:
+        return f"pays from {dial}{even.interval.median:.2f}"
+    return "pays throughout" if even.side == "below" else "does not pay"
+
+
+def _acceptance_lines(axes: Axes, here: Sequence[tuple[pd.DataFrame, BreakEven]]) -> None:
+    axes.axhline(1.0, color="black", lw=1, ls=(0, (4, 2)))
+    axes.grid()
+    here = sorted(here, key=lambda pair: (verify_rank(str(pair[0].iloc[0].verify)), str(pair[0].iloc[0].method)))
+    for place, (sweep, even) in enumerate(here):
+        row = sweep.iloc[0]
+        alone = sum(other.iloc[0].verify == row.verify for other, _ in here) == 1
+        colour = colour_of(str(row.verify)) if alone else SERIES_COLOURS[place % len(SERIES_COLOURS)]
+        axes.errorbar(
+            sweep.alpha_asked,
+            sweep.speedup,
+            yerr=_spread(sweep.speedup, sweep.low, sweep.high),
+            color=colour,
+            marker=MARKERS[place % len(MARKERS)],
+            ms=4,
+            lw=1.5,
+            capsize=2,
+            elinewidth=0.9,
+            label=f"{row.method}: {even_text(even)}",
+        )
+        if even.interval.median is not None:
+            axes.plot(even.interval.median, 1.0, marker="D", ms=6, mfc="white", mec=colour, mew=1.6, zorder=5)
+    axes.legend(loc="upper left", borderaxespad=0.2, frameon=True, framealpha=1.0, edgecolor="none")
+
+
+def _spread(middle: pd.Series, low: pd.Series, high: pd.Series) -> np.ndarray:
+    """Error bars' lengths; none where there is no interval."""
+    return np.vstack([(middle - low).fillna(0.0).clip(lower=0), (high - middle).fillna(0.0).clip(lower=0)])
+
+
+def depth_plot(section: Section, loaded: Loaded) -> Plot | None:
+    """Left alpha by depth, right tau if drafts were cut at that depth; a row a workload, a line a tree and drafter."""
+    cells = passed_decodes(main_cells(section))
+    # The text is the same whatever verifies it, so that one cell speaks for all of a tree.
+    cells = cells.drop_duplicates(["panel", "shown", "drafter"])
+    data = loaded.depths.merge(cells[["cell", "panel", "shown", "drafter", "synthetic"]], on="cell")
+    if data.empty:
+        return None
+    panels = panels_of(data)
+    data = data[data.panel.isin(panels)]
+    lines = sorted(set(zip(data.shown, data.drafter, strict=True)))
+    last = data.loc[data.groupby(["panel", "shown", "drafter"]).depth.idxmax()].sort_values("tau")
+    best = last[~last.synthetic].iloc[-1] if not last.synthetic.all() else last.iloc[-1]
+    title = f"{best.shown} with {best.drafter} drafts emits most: tau {best.tau:.2f} tokens a step on {best.panel}"
+    note = "Left: share accepted among the steps that reached a depth, with Wilson's 95 % interval. Right: tokens per "
+    note += f"verify step if drafts were cut there, bonus included; AR has 1. {section.title}."
+    with house_rules():
+        figure, grid = canvas(2.25 * len(panels) + 0.45, title, note, len(panels), 2)
+        for (left, right), panel in zip(grid, panels, strict=True):
+            for place, (tree, drafter) in enumerate(lines):
+                part = data[(data.panel == panel) & (data.shown == tree) & (data.drafter == drafter)]
+                _depth_lines(left, right, part, place, len(lines), f"{tree}, {drafter}")
+            _depth_axes(left, right, panel, int(data.depth.max()))
+            left.set_xlabel("draft depth" if panel == panels[-1] else "")
+            right.set_xlabel("draft depth" if panel == panels[-1] else "")
+        handles, names = grid[0][0].get_legend_handles_labels()
+        figure.legend(handles, names, loc="outside lower center", ncols=min(3, len(names)))
+    kept = ["panel", "shown", "drafter", "depth", "reached", "alpha", "alpha_low", "alpha_high", "tau"]
+    name = f"depth-{section.slug}" if section.slug else "depth"
+    return Plot(name, title, note, data[kept].rename(columns={"shown": "tree"}), figure)
+
+
+def _depth_lines(left: Axes, right: Axes, part: pd.DataFrame, place: int, of: int, label: str) -> None:
+    # A little apart, so that the intervals of trees which accept alike do not hide each other.
+    aside = 0.06 * (place - (of - 1) / 2)
+    look: dict[str, Any] = {"color": SERIES_COLOURS[place % len(SERIES_COLOURS)], "lw": 1.5, "label": label}
+    look |= {"marker": MARKERS[place % len(MARKERS)], "ms": 4.5, "ls": LINES[place % len(LINES)]}
+    spread = _spread(part.alpha, part.alpha_low, part.alpha_high)
+    left.errorbar(part.depth + aside, part.alpha, yerr=spread, capsize=2, elinewidth=0.9, **look)
+    right.plot([0, *part.depth], [1.0, *part.tau], **look)
+
+
+def _depth_axes(left: Axes, right: Axes, panel: str, deepest: int) -> None:
+    left.set_ylim(0, 1.04)
+    left.set_xlim(0.7, deepest + 0.3)
+    left.set_xticks(range(1, deepest + 1, -(-deepest // 12)))
+    left.set_ylabel("alpha")
+    left.set_title(panel, loc="left", fontweight="bold")
+    right.set_ylim(bottom=0.9)
+    right.set_xticks(range(0, deepest + 1, -(-deepest // 12)))
+    right.set_ylabel("tau (tokens per step)")
+    for axes in (left, right):
+        axes.grid()
+
+
+def category_plot(section: Section, loaded: Loaded, most: int = 4) -> Plot | None:
+    """Speedup by category of prompt for the fastest methods, each with the tree that suits it best."""
+    cells = passed_decodes(main_cells(section))
+    names = [*("cell", "panel", "shown", "method", "verify", "speedup"), "synthetic"]
+    data = loaded.categories.merge(cells[names].rename(columns={"speedup": "overall"}), on="cell")
+    data = data[data.speedup.notna() & (data.verify != "ar")]
+    data = data if data.synthetic.all() else data[~data.synthetic]
+    if data.groupby("panel").category.nunique().sum() < 2:
+        return None
+    means = data.drop_duplicates("cell").groupby(["method", "shown"]).overall.mean().sort_values(ascending=False)
+    best = means.reset_index().drop_duplicates("method").head(most)
+    data = data.merge(best[["method", "shown"]], on=["method", "shown"])
+    data = data.assign(prompts=data.category if data.panel.nunique() == 1 else data.panel + ": " + data.category)
+    order = list(data.groupby("prompts").speedup.max().sort_values(ascending=False).index)
+    lead = data[data.method == best.iloc[0].method].set_index("prompts").speedup
+    high, low = lead.idxmax(), lead.idxmin()
+    title = f"{best.iloc[0].method} gains most on {high} ({lead[high]:.2f}x), least on {low} ({lead[low]:.2f}x)"
+    note = (
+        "Speedup to AR by category of prompt, median and 95 % interval over repeats, for the fastest methods on their "
+    )
+    note += f"best tree; the line at 1 is AR. {section.title}."
+    note += " Synthetic acceptance." if data.synthetic.any() else ""
+    with house_rules():
+        figure, grid = canvas(0.8 + 0.16 * len(order) * (len(best) + 1), title, note)
+        _category_points(grid[0][0], data, order, best)
+        figure.legend(loc="outside lower center", ncols=2)
+    kept = ["panel", "category", "method", "shown", "speedup", "low", "high", "n", "tau"]
+    name = f"category-{section.slug}" if section.slug else "category"
+    return Plot(name, title, note, data[kept].rename(columns={"shown": "tree"}), figure)
+
+
+def _category_points(axes: Axes, data: pd.DataFrame, order: Sequence[str], best: pd.DataFrame) -> None:
+    step = 0.8 / max(1, len(best))
+    for place, choice in enumerate(rows_of(best)):
+        part = data[data.method == choice.method].drop_duplicates("prompts")
+        at = [order.index(name) - 0.4 + step * (place + 0.5) for name in part.prompts]
+        colour = colour_of(str(part.iloc[0].verify)) if best.method.nunique() == data.verify.nunique() else ""
+        axes.errorbar(
+            part.speedup,
+            at,
+            xerr=_spread(part.speedup, part.low, part.high),
+            color=colour or SERIES_COLOURS[place % len(SERIES_COLOURS)],
+            marker=MARKERS[place % len(MARKERS)],
+            ms=5,
+            ls="none",
+            capsize=2.5,
+            lw=1.2,
+            label=f"{choice.method} on {choice.shown}",
+        )
+    axes.axvline(1.0, color="black", lw=1, ls=(0, (4, 2)))
+    axes.set_yticks(range(len(order)), order)
+    axes.set_ylim(len(order) - 0.45, -0.55)
+    for line in range(1, len(order)):
+        axes.axhline(line - 0.5, color="#dddddd", lw=0.6)
+    axes.tick_params(axis="y", length=0)
+    axes.grid(axis="x")
+    axes.set_xlabel("speedup to AR (x)")

@@ -1,0 +1,225 @@
+"""Runs read back through their records, as pandas frames: a row a cell, and with it its repeats, depths, categories.
+
+The frames share the column `cell`, which is the index of the record in `Loaded.records`.
+"""
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from specla.bench import stats
+from specla.bench.record import Record, Status, latest
+from specla.bench.store import CONFIG, ENV, RECORDS, read_records
+from specla.bench.summary import Cell, build_cells, speedup_to_ar
+from specla.errors import SpeclaError
+
+SWEEP_LEAST = 3
+"""From how many acceptances of one method on a cell counts as a point of a sweep rather than a method of its own."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run folder as read."""
+
+    path: Path
+    name: str
+    records: tuple[Record, ...]
+    env: Mapping[str, Any]
+    notes: tuple[str, ...]
+    """What is missing or was left out, one clear line each; empty for a whole run."""
+    tail: bytes
+    """What stands of a last record that was cut short."""
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """Everything that a report is made of."""
+
+    runs: tuple[Run, ...]
+    records: tuple[Record, ...]
+    """The latest of each cell over all runs."""
+    document_cells: tuple[Cell, ...]
+    cells: pd.DataFrame
+    repeats: pd.DataFrame
+    depths: pd.DataFrame
+    categories: pd.DataFrame
+    notes: tuple[str, ...]
+    repeated: int
+    """Cells measured in more than one run, of which the newest counts."""
+
+    @property
+    def partial(self) -> bool:
+        """Whether something that was planned or written is missing."""
+        return bool(self.notes)
+
+
+def find_runs(paths: Iterable[Path]) -> list[Path]:
+    """Run folders, each once, by name: the folders given, and for a report's folder those kept in its `records`."""
+    found: dict[Path, None] = {}
+    for path in paths:
+        kept = sorted(file.parent for file in (path / "records").glob(f"*/{RECORDS}"))
+        if not (path / RECORDS).is_file() and not kept:
+            raise SpeclaError(f"{path}: neither a run nor a report ({RECORDS} is missing)")
+        for folder in [path] if (path / RECORDS).is_file() else kept:
+            found[folder.resolve()] = None
+    return sorted(found, key=lambda folder: (folder.name, str(folder)))
+
+
+def load_runs(paths: Sequence[Path]) -> Loaded:
+    """Read runs. Raises SpeclaError for a damaged run or an unknown schema; what is only unfinished becomes a note."""
+    names: dict[str, int] = {}
+    runs = []
+    for path in find_runs(paths):
+        names[path.name] = names.get(path.name, 0) + 1
+        runs.append(_read_run(path, path.name + (f"-{names[path.name]}" if names[path.name] > 1 else "")))
+    runs.sort(key=lambda run: run.name)
+    if not any(run.records for run in runs):
+        raise SpeclaError(f"{', '.join(str(run.path) for run in runs) or 'no run'}: holds no measured cell yet")
+    records = latest(sorted((r for run in runs for r in run.records), key=lambda r: r.started))
+    run_of = {id(record): run.name for run in runs for record in run.records}
+    cells = build_cells(records)
+    notes = tuple(f"{run.name}: {note}" for run in runs for note in run.notes)
+    table = pd.DataFrame([_cell_row(i, r, cells[i], run_of[id(r)]) for i, r in enumerate(records)])
+    return Loaded(
+        runs=tuple(runs),
+        records=tuple(records),
+        document_cells=tuple(cells),
+        cells=_numeric(table).assign(sweep=_in_sweep(table)),
+        repeats=_frame(_repeat_rows(records), ("cell", "repeat", "ratio")),
+        depths=_frame(_depth_rows(records), ("cell", "depth", "reached", "alpha", "alpha_low", "alpha_high", "tau")),
+        categories=_frame(_category_rows(records), ("cell", "category", "speedup", "low", "high", "n", "tau")),
+        notes=notes,
+        repeated=sum(len(latest(run.records)) for run in runs) - len(records),
+    )
+
+
+def rows_of(frame: pd.DataFrame) -> Iterator[Any]:
+    """The frame's rows, a column an attribute."""
+    yield from frame.itertuples()
+
+
+def _read_run(path: Path, name: str) -> Run:
+    found = read_records(path / RECORDS)
+    notes = []
+    if found.note:
+        number = found.note.split(":")[-2]
+        notes.append(f"line {number} of {RECORDS}, the last, was cut short and is left out")
+    pending = [record for record in latest(found.records) if record.status is Status.PENDING]
+    if pending:
+        shown = "; ".join(" ".join(record.overrides) or record.method.verify for record in pending[:4])
+        more = f" and {len(pending) - 4} more" if len(pending) > 4 else ""
+        notes.append(f"{len(pending)} planned cells were not measured: {shown}{more}")
+    env: dict[str, Any] = {}
+    try:
+        env = json.loads((path / ENV).read_text(encoding="utf-8"))
+        if not isinstance(env, dict):
+            raise SpeclaError(f"{path / ENV}: damaged, not an object")
+    except FileNotFoundError:
+        notes.append(f"{ENV} is missing: hardware, versions and commit are unknown")
+    except (OSError, ValueError) as error:
+        raise SpeclaError(f"{path / ENV}: damaged ({error})") from None
+    if not (path / CONFIG).is_file():
+        notes.append(f"{CONFIG} is missing")
+    return Run(path, name, found.records, env, tuple(notes), found.tail)
+
+
+def _cell_row(index: int, record: Record, cell: Cell, run: str) -> dict[str, Any]:
+    """What the tables and plots need of a cell; missing figures are NaN."""
+    method, speedup = record.method, speedup_to_ar(record)
+    alpha = record.alpha_asked
+    row: dict[str, Any] = {"cell": index, "run": run, **{name: getattr(record, name) for name in _PLAIN}}
+    row |= {name: getattr(method, name) for name in ("verify", "recover", "drafter", "topology", "engine")}
+    row |= {
+        "baseline": method.is_baseline,
+        "kernel": record.is_kernel,
+        "temperature": record.sampling.temperature,
+        "top_p": record.sampling.top_p,
+        "overrides": " ".join(record.overrides),
+        "alpha_asked": alpha if isinstance(alpha, float | int) else None,
+        "synthetic": record.synthetic or method.drafter == "oracle",
+        "status": record.status.value,
+        "lossless": record.lossless.value if record.lossless else "",
+        "speedup": speedup.median,
+        "low": speedup.low,
+        "high": speedup.high,
+        "n": speedup.n,
+    }
+    row |= {name: cell.get(name) for name in ("tau", "draft_efficiency", "tok_s", "mbu", "x_floor", "error_rms")}
+    row |= {f"{part}_us": value for part, value in (cell.get("split_us") or _NO_SPLIT).items()}
+    time = cell.get("time_us")
+    return row | {"time_us": time["median"] if time else None}
+
+
+_PLAIN = (
+    *("device", "model", "dtype", "workload", "batch", "group", "command", "nodes", "reason", "why"),
+    *("near_ties", "gate_positions", "drafter_cost", "fingerprint"),
+)
+_FIGURES = (
+    *("alpha_asked", "speedup", "low", "high", "tau", "draft_efficiency", "tok_s", "mbu", "x_floor", "error_rms"),
+    *("ratio", "alpha", "alpha_low", "alpha_high"),
+)
+_NO_SPLIT: dict[str, float | None] = {"draft": None, "verify": None, "accept": None, "commit": None}
+
+
+def _in_sweep(cells: pd.DataFrame) -> pd.Series:
+    """Whether a cell is one of several acceptances of one method under the same conditions."""
+    return cells.groupby(list(SERIES), dropna=False)["alpha_asked"].transform("nunique") >= SWEEP_LEAST
+
+
+SERIES = (
+    *("device", "model", "dtype", "workload", "batch", "temperature", "top_p", "verify", "recover", "drafter"),
+    *("drafter_cost", "topology", "engine", "nodes", "group"),
+)
+"""The columns that cells of one acceptance sweep share."""
+
+
+def _repeat_rows(records: Sequence[Record]) -> list[dict[str, Any]]:
+    return [
+        {"cell": index, "repeat": repeat, "ratio": ratio}
+        for index, record in enumerate(records)
+        if record.decoding
+        for repeat, ratio in stats.ratios_by_repeat(record.decoding.samples).items()
+    ]
+
+
+def _depth_rows(records: Sequence[Record]) -> list[dict[str, Any]]:
+    """By depth: alpha with its interval, and tau if every draft were cut at that depth."""
+    rows = []
+    for index, record in enumerate(records):
+        counts = record.decoding.counts if record.decoding else None
+        if counts is None or not counts.steps:
+            continue
+        emitted = counts.steps
+        for depth, alpha in enumerate(stats.alpha_by_depth(counts)):
+            emitted += counts.accepted_at[depth]
+            low, high = stats.alpha_intervals(counts)[depth] or (None, None)
+            row = {"cell": index, "depth": depth + 1, "reached": counts.reached[depth], "alpha": alpha}
+            rows.append({**row, "alpha_low": low, "alpha_high": high, "tau": emitted / counts.steps})
+    return rows
+
+
+def _category_rows(records: Sequence[Record]) -> list[dict[str, Any]]:
+    rows = []
+    for index, record in enumerate(records):
+        decoding = record.decoding
+        for category in sorted({s.category for s in decoding.samples if s.category}) if decoding else ():
+            assert decoding is not None
+            found = stats.paired_ratio(s for s in decoding.samples if s.category == category)
+            tally = decoding.counts.by_category.get(category)
+            row = {"cell": index, "category": category, "speedup": found.median, "low": found.low, "high": found.high}
+            rows.append({**row, "n": found.n, "tau": stats.tau(tally) if tally else None})
+    return rows
+
+
+def _frame(rows: list[dict[str, Any]], columns: tuple[str, ...]) -> pd.DataFrame:
+    return _numeric(pd.DataFrame(rows, columns=list(columns)))
+
+
+def _numeric(frame: pd.DataFrame) -> pd.DataFrame:
+    """Figures as floats even where a whole column is missing."""
+    figures = [name for name in frame.columns if name in _FIGURES or name.endswith("_us")]
+    return frame.astype(dict.fromkeys(figures, float))

@@ -1,0 +1,82 @@
+"""report.md: claims first, then what the figures say, tables and pictures, at the foot what they were measured on."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from specla.report.claims import Judged
+from specla.report.load import Loaded, Run
+from specla.report.reading import bullet_list, section_sentences, unmeasured_sentences
+from specla.report.style import Plot
+from specla.report.tables import Section, claims_markdown, kernel_markdown, speed_markdown
+
+_VERDICTS = (
+    "A verdict compares the 95 % interval with the claim's band: *reproduced* meets it, *exceeded* lies above, *short* "
+    "lies below (for ACCEPT lower is better). *not_measured*: no cell here speaks to it. Synthetic acceptance never "
+    "earns a verdict for E2E.\n"
+)
+_FACTS = (
+    *(("date", "date"), ("device", "device"), ("GPU", "gpu"), ("CPU", "cpu"), ("cores", "cores")),
+    *(
+        ("torch threads", "torch_threads"),
+        ("versions", "versions"),
+        ("commit", "commit"),
+        ("uncommitted edits", "dirty"),
+    ),
+    *(("diff", "diff_hash"), ("earlier sessions", "earlier")),
+)
+_EXPECTED = ("date", "device", "cpu", "versions", "commit", "dirty")
+
+
+def report_markdown(
+    loaded: Loaded, judged: Sequence[Judged], parts: Sequence[tuple[Section, Sequence[Plot]]], status: str
+) -> str:
+    """The whole report as Markdown; the pictures lie beside it."""
+    text = f"# SpecLA: measured beside claimed\n\nStatus: **{status}**. {_covers(loaded)}\n\n"
+    text += f"## Claims\n\n{claims_markdown(judged)}\n{_VERDICTS}\n"
+    text += "## Reading\n\n"
+    for section, _ in parts:
+        heading = f"**{section.title}**\n\n" if len(parts) > 1 else ""
+        text += heading + bullet_list(section_sentences(section, loaded)) + ("\n" if heading else "")
+    text += bullet_list(unmeasured_sentences(loaded)) + "\n"
+    for section, plots in parts:
+        text += f"## {section.title}\n\n"
+        text += "Speedup is the median over paired repeats of AR's time per token over the method's, with its 95 % "
+        text += f"interval; n repeats are in the CSV.\n\n{speed_markdown(section)}\n"
+        text += "".join(_picture(plot) for plot in plots)
+    kernels = kernel_markdown(loaded)
+    if kernels:
+        text += f"## Ablations of one operation\n\n{kernels}\n"
+    text += "## Measured on\n\n" + "\n".join(_run_text(run) for run in loaded.runs)
+    return text + "\nEvery figure is computed from `records/`; `specla report` on this folder rebuilds the report.\n"
+
+
+def _covers(loaded: Loaded) -> str:
+    synthetic = int((loaded.cells.synthetic & (loaded.cells.status == "passed")).sum())
+    told = f"{len(loaded.cells)} cells from {', '.join(run.name for run in loaded.runs)}."
+    return told + (f" {synthetic} of them have synthetic acceptance and say so." if synthetic else "")
+
+
+def _picture(plot: Plot) -> str:
+    image = f"![{plot.title}]({plot.name}.png)"
+    return f"{image}\n\n{plot.note} Figures: [{plot.name}.csv]({plot.name}.csv)\n\n"
+
+
+def _run_text(run: Run) -> str:
+    """One run's machine and code; what was not recorded is said to be so."""
+    known = [
+        f"- {label}: {_value(run.env[key])}" for label, key in _FACTS if run.env.get(key) not in (None, "", {}, [])
+    ]
+    lost = [label for label, key in _FACTS if key in _EXPECTED and run.env.get(key) is None]
+    if lost:
+        known.append(f"- not recorded: {', '.join(lost)}")
+    return f"### {run.name}\n\n" + "\n".join(known) + "\n"
+
+
+def _value(value: Any) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, Mapping):
+        return ", ".join(f"{name} {_value(part)}" for name, part in value.items())
+    if isinstance(value, list):
+        return "; ".join(_value(part) for part in value)
+    return str(value)

@@ -1,0 +1,170 @@
+"""What the figures say, in sentences made from them: the fastest, by how much, where speculation does not pay, and what
+was not measured."""
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import pandas as pd
+
+from specla.report.curves import even_text
+from specla.report.evidence import break_even_of, describe, passed_decodes, sweeps
+from specla.report.load import Loaded, rows_of
+from specla.report.plots import main_cells
+from specla.report.tables import SETTING, Section, interval_text, number
+
+_NAMED = 4
+
+
+def section_sentences(section: Section, loaded: Loaded) -> list[str]:
+    """The findings of one device, model and dtype."""
+    passed = passed_decodes(main_cells(section))
+    found = [sentence for _, group in passed.groupby("panel", sort=True) for sentence in _fastest(group)]
+    found += _other_engines(passed)
+    found += _does_not_pay(passed[passed.verify != "ar"])
+    found += _break_evens(section, loaded)
+    found += _step_split(section)
+    return found + _gate(section)
+
+
+def _fastest(group: pd.DataFrame) -> list[str]:
+    """The fastest of one workload, and whether the next is certainly behind."""
+    ordered = list(rows_of(group.sort_values(["speedup", "cell"], ascending=[False, True])))
+    best = ordered[0]
+    told = f"{best.panel}: the fastest is {_named(best)}, {interval_text(best.speedup, best.low, best.high)} AR"
+    told += f" over {int(best.n)} repeats."
+    if len(ordered) > 1:
+        rival = ordered[1]
+        ahead = 100 * (best.speedup / rival.speedup - 1)
+        apart = pd.notna(best.low) and pd.notna(rival.high) and best.low > rival.high
+        told += f" That is {ahead:.1f} % ahead of {_named(rival)}"
+        told += "." if apart else ", but the two intervals overlap."
+    real = [row for row in ordered if not row.synthetic]
+    if best.synthetic and real:
+        told += f" Without made-up acceptance it is {_named(real[0])}, {number(real[0].speedup, 2)}x."
+    return [told]
+
+
+def _other_engines(passed: pd.DataFrame) -> list[str]:
+    """How other ways of decoding without drafts compare: what a speedup against them would be worth."""
+    rows = passed[passed.verify == "ar"].sort_values(["panel", "speedup", "cell"], ascending=[True, False, True])
+    if rows.empty:
+        return []
+    told = [
+        f"{row.engine if row.engine != 'specla' else row.recover} {interval_text(row.speedup, row.low, row.high)}"
+        f" on {row.panel}"
+        for row in rows_of(rows)
+    ]
+    return [f"Other AR, as a multiple of ours: {'; '.join(told)}."]
+
+
+def _does_not_pay(passed: pd.DataFrame) -> list[str]:
+    if passed.empty:
+        return []
+    slower = passed[passed.high < 1]
+    unsure = passed[(passed.low <= 1) & (passed.high >= 1)]
+    if slower.empty:
+        told = f"Every one of the {len(passed)} methods measured is at least as fast as AR, as far as intervals tell."
+    else:
+        told = f"Speculation does not pay in {len(slower)} of {len(passed)} cells (the interval lies below 1): "
+        told += _by_verify(slower, passed) + "."
+    if len(unsure):
+        told += f" In {len(unsure)} more the interval includes 1: no difference was shown."
+    few = int((passed.low.isna()).sum())
+    if few:
+        told += f" {few} cells have too few repeats for an interval."
+    return [told]
+
+
+def _by_verify(slower: pd.DataFrame, passed: pd.DataFrame) -> str:
+    whole = dict(passed.verify.value_counts())
+    parts = []
+    for name, count in sorted(slower.verify.value_counts().items(), key=lambda pair: (-pair[1], str(pair[0]))):
+        worst = number(slower[slower.verify == name].speedup.min(), 2)
+        share = "always" if count == whole[name] else f"{count} of {whole[name]}"
+        parts.append(f"{name} ({share}, down to {worst}x)")
+    return ", ".join(parts)
+
+
+def _break_evens(section: Section, loaded: Loaded) -> list[str]:
+    setting = (section.device, section.model, section.dtype)
+    told: list[tuple[float, str]] = []
+    for sweep in sweeps(loaded):
+        row = sweep.iloc[0]
+        if tuple(row[list(SETTING)]) != setting:
+            continue
+        alpha = break_even_of(loaded, sweep, "alpha_asked")
+        share = break_even_of(loaded, sweep, "draft_efficiency").interval
+        words = f"{describe(row)} on {row.workload} {even_text(alpha, 'alpha ')}"
+        words += f" (draft_efficiency {share.median:.2f})" if share.median is not None else ""
+        at = alpha.interval.median
+        told.append((at if at is not None else float(alpha.side == "above"), words))
+    told.sort()
+    found = [f"With synthetic acceptance, {words}." for _, words in told[:_NAMED]]
+    return found + ([f"{len(told) - _NAMED} more sweeps are in speedup-alpha.csv."] if len(told) > _NAMED else [])
+
+
+def _step_split(section: Section) -> list[str]:
+    cells = passed_decodes(main_cells(section))
+    cells = cells[cells.verify_us.notna()]
+    if cells.empty:
+        return []
+    best = next(rows_of(cells.sort_values("speedup", ascending=False, kind="stable")))
+    parts = {name: float(getattr(best, f"{name}_us")) for name in ("draft", "verify", "accept", "commit")}
+    whole = sum(parts.values()) or 1.0
+    told = ", ".join(f"{name} {100 * value / whole:.0f} %" for name, value in parts.items())
+    return [f"A step of {_named(best)} on {best.panel} takes {whole:.0f} us: {told}."]
+
+
+def _gate(section: Section) -> list[str]:
+    cells = section.cells[section.cells.status == "passed"]
+    exact, near = cells[cells.lossless == "exact"], cells[cells.lossless == "near_tie"]
+    if exact.empty and near.empty:
+        return []
+    told = f"Losslessness: {len(exact)} cells exact"
+    if len(near):
+        told += f", {len(near)} with near ties ({near.near_ties.sum()} of {near.gate_positions.sum()} positions)"
+    return [told + "."]
+
+
+def unmeasured_sentences(loaded: Loaded) -> list[str]:
+    """What failed, was inconclusive, does not apply or is missing."""
+    told = []
+    words = {"failed": "failed", "inconclusive": "ended inconclusive", "not_applicable": "not applicable"}
+    for status, said in words.items():
+        cells = loaded.cells[loaded.cells.status == status]
+        if len(cells):
+            told.append(f"{_count(len(cells))} {said}: {_reasons(cells)}.")
+    told += [f"Partial: {note}." for note in loaded.notes]
+    if loaded.repeated:
+        told.append(f"{_count(loaded.repeated)} measured in more than one run; the newest counts.")
+    return told
+
+
+def _reasons(cells: pd.DataFrame) -> str:
+    """Cells by reason, the most frequent reason first."""
+    groups = [(str(reason), group) for reason, group in cells.groupby("reason")]
+    groups.sort(key=lambda pair: (-len(pair[1]), pair[0]))
+    parts = []
+    for reason, group in groups[:_NAMED]:
+        names = list(dict.fromkeys(_named(row) for row in rows_of(group)))
+        parts.append(f"{_some(names)} ({reason or 'no reason given'})")
+    return "; ".join(parts) + (f"; and {len(groups) - _NAMED} other reasons" if len(groups) > _NAMED else "")
+
+
+def _some(names: Sequence[str]) -> str:
+    more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+    return ", ".join(names[:3]) + more
+
+
+def _count(number_of: int) -> str:
+    return f"{number_of} cell" + ("s" if number_of != 1 else "")
+
+
+def _named(row: Any) -> str:
+    """A cell's method in words, marked where its acceptance is made up."""
+    return describe(row) + (" (synthetic)" if row.synthetic else "")
+
+
+def bullet_list(sentences: Iterable[str]) -> str:
+    """Markdown bullets."""
+    return "".join(f"- {sentence}\n" for sentence in sentences)

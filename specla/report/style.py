@@ -1,0 +1,95 @@
+"""How every plot looks: colours that the colour-blind tell apart (Okabe and Ito), sizes for a page 880 pixels wide."""
+
+import textwrap
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import matplotlib
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from matplotlib.layout_engine import ConstrainedLayoutEngine
+
+WIDTH_INCHES = 8.0
+DPI = 160
+BLACK, ORANGE, SKY, GREEN, YELLOW, BLUE, VERMILION, PURPLE = (
+    *("#000000", "#E69F00", "#56B4E9", "#009E73", "#F0E442", "#0072B2", "#D55E00", "#CC79A7"),
+)
+GREY = "#666666"
+VERIFY_COLOURS = {
+    "ar": GREY,
+    "sequential_replay": ORANGE,
+    "naive_batched": YELLOW,
+    "parent_pointer": PURPLE,
+    "chain": SKY,
+    "tree": BLUE,
+    "hybrid": GREEN,
+    "auto": VERMILION,
+}
+SPLIT_COLOURS = {"draft": ORANGE, "verify": BLUE, "accept": YELLOW, "commit": GREEN}
+SERIES_COLOURS = (BLUE, VERMILION, GREEN, PURPLE, ORANGE, SKY, BLACK, GREY)
+MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
+LINES = ("-", "--", "-.", ":")
+_RULES: Any = {
+    "font.size": 8.5,
+    "axes.titlesize": 9,
+    "axes.labelsize": 8.5,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.edgecolor": "#444444",
+    "axes.axisbelow": True,
+    "grid.color": "#dddddd",
+    "grid.linewidth": 0.6,
+    "legend.frameon": False,
+    "legend.fontsize": 8,
+    "xtick.labelsize": 8,
+    "ytick.labelsize": 8,
+}
+
+
+@dataclass(frozen=True)
+class Plot:
+    """A finished picture, the sentence it shows, and the figures behind it."""
+
+    name: str
+    """Of the PNG and the CSV, without ending."""
+    title: str
+    note: str
+    """What is drawn, units and intervals."""
+    data: pd.DataFrame
+    figure: Figure
+
+    def png(self, path: str) -> None:
+        """Write the picture; the same figures give the same bytes with the same matplotlib."""
+        with house_rules():
+            self.figure.savefig(path, dpi=DPI, metadata={"Software": None})
+
+
+@contextmanager
+def house_rules() -> Iterator[None]:
+    """Our defaults, for as long as the block lasts."""
+    with matplotlib.rc_context(_RULES):
+        yield
+
+
+def canvas(height: float, title: str, note: str, rows: int = 1, columns: int = 1) -> tuple[Figure, list[list[Axes]]]:
+    """A figure `height` inches tall below its heading: what was found, in bold, and below it what is drawn."""
+    bold, plain = textwrap.wrap(title, 95), textwrap.wrap(note, 134)
+    head = 0.12 + 0.19 * len(bold) + 0.16 * len(plain)
+    total = height + head
+    figure = Figure(figsize=(WIDTH_INCHES, total))
+    FigureCanvasAgg(figure)
+    figure.set_layout_engine(ConstrainedLayoutEngine(rect=(0.005, 0.01, 0.985, 1 - head / total - 0.015)))
+    figure.text(0.012, 1 - 0.07 / total, "\n".join(bold), va="top", fontsize=10.5, fontweight="bold", linespacing=1.25)
+    below = 1 - (0.09 + 0.19 * len(bold)) / total
+    figure.text(0.012, below, "\n".join(plain), va="top", fontsize=8, color="#444444", linespacing=1.25)
+    grid = figure.subplots(rows, columns, squeeze=False)
+    return figure, [list(line) for line in grid]
+
+
+def colour_of(verify: str, place: int = 0) -> str:
+    """A strategy's own colour; one that is not ours gets the next of the series."""
+    return VERIFY_COLOURS.get(verify, SERIES_COLOURS[place % len(SERIES_COLOURS)])

@@ -1,0 +1,217 @@
+"""The tables of a report: names of methods as short as they can be told apart, frames for CSV, and Markdown."""
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pandas as pd
+
+from specla.report.claims import Judged
+from specla.report.load import Loaded, rows_of
+
+SETTING = ("device", "model", "dtype")
+"""The columns that cells of one section of the report share."""
+PANEL = ("workload", "batch", "temperature", "top_p")
+"""The columns that tell a section's panels apart."""
+VERIFY_ORDER = ("ar", "sequential_replay", "naive_batched", "parent_pointer", "chain", "tree", "hybrid", "auto")
+
+
+@dataclass(frozen=True)
+class Section:
+    """The cells of one device, model and dtype, with what the plots draw from."""
+
+    device: str
+    model: str
+    dtype: str
+    slug: str
+    """Added to the files' names where a report has several sections; empty otherwise."""
+    cells: pd.DataFrame
+    """Decode cells with `method` (label), `panel` (label) and `shown` (the name of the tree)."""
+
+    @property
+    def title(self) -> str:
+        """What the section is about."""
+        return f"{self.model}, {self.dtype}, {self.device}"
+
+
+def sections(loaded: Loaded) -> list[Section]:
+    """One section for each device, model and dtype with decode cells."""
+    decodes = loaded.cells[~loaded.cells.kernel]
+    groups = [(key, group) for key, group in decodes.groupby(list(SETTING), sort=True)]
+    found = []
+    for key, group in groups:
+        device, model, dtype = (str(part) for part in key)
+        slug = re.sub(r"[^a-z0-9]+", "-", f"{device}-{model}-{dtype}".lower()).strip("-") if len(groups) > 1 else ""
+        found.append(Section(device, model, dtype, slug, _labelled(group)))
+    return found
+
+
+def _labelled(cells: pd.DataFrame) -> pd.DataFrame:
+    # A sweep's points and the methods of their own are never drawn together: each is told apart among its like.
+    return cells.assign(
+        method=pd.concat([_method_labels(part) for _, part in cells.groupby("sweep", sort=True)]),
+        panel=_panel_labels(cells),
+        shown=cells.topology.where(cells.topology != "root", "no drafts"),
+    )
+
+
+def _panel_labels(cells: pd.DataFrame) -> pd.Series:
+    """The workload, and of batch and sampling what varies."""
+    label = cells.workload.astype(str)
+    if cells.batch.nunique() > 1:
+        label = label + ", batch " + cells.batch.astype(str)
+    if cells.temperature.nunique() > 1 or cells.top_p.nunique() > 1:
+        label = label + ", T = " + cells.temperature.map("{:g}".format)
+    if cells.top_p.nunique() > 1:
+        label = label + ", top-p = " + cells.top_p.map("{:g}".format)
+    return label
+
+
+def _method_labels(cells: pd.DataFrame) -> pd.Series:
+    """The verification strategy, then what else it takes to tell the methods of a tree apart."""
+    label = cells.verify.map(lambda name: "AR" if name == "ar" else name.replace("_", " "))
+    drafting = cells[cells.verify != "ar"]
+    varies = {
+        "recover": bool((cells.groupby("verify").recover.nunique() > 1).any()),
+        "drafter": drafting.drafter.nunique() > 1,
+        "engine": cells.engine.nunique() > 1,
+    }
+    for column, told in varies.items():
+        if told:
+            extra = cells[column].where(~cells[column].isin(("none", "specla")), "").str.replace("_", " ")
+            label = label + extra.map(lambda text: f", {text}" if text else "")
+    place = [cells[name] for name in (*PANEL, "topology")]
+    alike = label.groupby([label, *place]).transform("size") > 1
+    asked = cells.alpha_asked.map(lambda value: "" if pd.isna(value) else f", alpha {value:g}")
+    label = label.where(~alike, label + asked)
+    alike = label.groupby([label, *place]).transform("size") > 1
+    return label.where(~alike, label + _telling_overrides(cells, alike))
+
+
+def _telling_overrides(cells: pd.DataFrame, alike: pd.Series) -> pd.Series:
+    """For cells that no name tells apart, the overrides that not all of them share."""
+    words = cells.overrides.str.split()
+    common = set.intersection(*(set(part) for part in words[alike])) if alike.any() else set()
+    return words.map(lambda part: "".join(f", {word}" for word in part if word not in common))
+
+
+def verify_rank(name: str) -> int:
+    """A strategy's place in tables and legends."""
+    return VERIFY_ORDER.index(name) if name in VERIFY_ORDER else len(VERIFY_ORDER)
+
+
+def claims_frame(judged: Iterable[Judged]) -> pd.DataFrame:
+    """claims.csv."""
+    rows = []
+    for one in judged:
+        data = one.to_json()
+        measured = data.pop("measured") or {}
+        band = data.pop("band")
+        row = {"id": data["id"], "part": data["part"], "claimed": data["claimed"]}
+        row |= {"band_low": band["low"], "band_high": band["high"]}
+        row |= {f"measured_{name}": measured.get(name) for name in ("median", "low", "high")}
+        row |= {name: data[name] for name in ("baseline", "verdict", "device", "method")}
+        rows.append({**row, "differs": "; ".join(data["differs"])})
+    return pd.DataFrame(rows)
+
+
+def claims_markdown(judged: Sequence[Judged]) -> str:
+    """The table that a report opens with."""
+    rows = []
+    for one in judged:
+        name = f"{one.claim.id} {one.claim.part}".strip()
+        verdict = f"**{one.verdict}**" if one.verdict != "not_measured" else "not_measured"
+        cells = (name, one.claim.claimed, measured_text(one), one.claim.baseline, verdict, one.method, one.device)
+        rows.append([*cells, "; ".join(one.differs)])
+    return markdown(("id", "claimed", "measured", "against", "verdict", "judged by", "device", "differs"), rows)
+
+
+def measured_text(one: Judged) -> str:
+    """A claim's measurement in words; a break-even outside of the sweep is a bound."""
+    found, unit = one.measured, "" if one.claim.id == "ACCEPT" else "x"
+    if found is None:
+        return "-"
+    if found.median is None:
+        bound = f"below {found.high:.2f}" if found.high is not None else f"above {found.low:.2f}"
+        return bound + " (the sweep's edge)"
+    return interval_text(found.median, found.low, found.high, unit)
+
+
+def interval_text(median: float | None, low: float | None, high: float | None, unit: str = "x") -> str:
+    """'1.52x (1.49 to 1.55)', or without bounds '1.52x (no interval)'."""
+    if median is None or pd.isna(median):
+        return "-"
+    if low is None or high is None or pd.isna(low) or pd.isna(high):
+        return f"{median:.2f}{unit} (no interval)"
+    return f"{median:.2f}{unit} ({low:.2f} to {high:.2f})"
+
+
+def speed_markdown(section: Section, most: int = 12) -> str:
+    """The fastest cells of each panel and AR; what did not pass is left to the reading."""
+    passed = section.cells[(section.cells.status.isin(("passed", "inconclusive"))) & section.cells.tok_s.notna()]
+    passed = passed[~passed.sweep]
+    drafted = passed[~passed.baseline].panel
+    passed = passed[passed.panel.isin(drafted)] if len(drafted) else passed
+    rows = []
+    for panel, group in passed.groupby("panel", sort=True):
+        drafting = group[group.verify != "ar"].sort_values(["speedup", "cell"], ascending=[False, True])
+        shown = pd.concat([group[group.verify == "ar"], drafting.head(most)])
+        rows += [[str(panel), *_speed_row(row)] for row in rows_of(shown)]
+        if len(drafting) > most:
+            rows.append([str(panel), f"{len(drafting) - most} more in cells.csv", *[""] * 8])
+    heads = (
+        "workload",
+        "method",
+        "recover",
+        "drafter",
+        "tree",
+        "speedup",
+        "tok/s",
+        "tau",
+        "draft_efficiency",
+        "lossless",
+    )
+    return markdown(heads, rows)
+
+
+def _speed_row(row: Any) -> list[str]:
+    speedup = "1 (baseline)" if row.baseline else interval_text(row.speedup, row.low, row.high)
+    marks = [mark for mark, on in (("synthetic", row.synthetic), ("inconclusive", row.status != "passed")) if on]
+    lossless = {"near_tie": f"near_tie ({row.near_ties})"}.get(row.lossless, row.lossless or "-")
+    return [
+        row.verify + (f" ({row.engine})" if row.engine != "specla" else ""),
+        row.recover if row.recover != "none" else "-",
+        row.drafter if row.drafter != "none" else "-",
+        row.topology if row.topology != "root" else "-",
+        speedup + (f" *{', '.join(marks)}*" if marks else ""),
+        number(row.tok_s, 1),
+        number(row.tau, 2),
+        number(row.draft_efficiency, 2),
+        lossless,
+    ]
+
+
+def kernel_markdown(loaded: Loaded) -> str:
+    """The ablations that time one operation: its time, its baselines over it, and its distance from the floor."""
+    rows = []
+    for row in rows_of(loaded.cells[loaded.cells.kernel & loaded.cells.time_us.notna()]):
+        cell = loaded.document_cells[int(row.cell)]
+        for name, ratio in cell["ratio"].items() or [("-", None)]:
+            told = interval_text(ratio["median"], ratio["low"], ratio["high"]) if ratio else "-"
+            names = [row.group, row.verify, row.recover, row.topology, str(row.batch)]
+            rows.append([*names, number(row.time_us, 1), name, told, number(row.x_floor, 1)])
+    heads = ("group", "verify", "recover", "tree", "batch", "time (us)", "baseline", "baseline over it", "x_floor")
+    return markdown(heads, rows) if rows else ""
+
+
+def number(value: float | None, digits: int) -> str:
+    """A figure, or '-' where there is none."""
+    return "-" if value is None or pd.isna(value) else f"{value:.{digits}f}"
+
+
+def markdown(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A Markdown table; a bar within a cell is escaped."""
+    lines = ["| " + " | ".join(heads) + " |", "|" + "---|" * len(heads)]
+    lines += ["| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in rows]
+    return "\n".join(lines) + "\n"

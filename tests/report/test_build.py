@@ -1,0 +1,225 @@
+"""Whole reports: files, bytes, words, and what happens to the folder."""
+
+import csv
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from specla.bench.record import Lossless, Method, Record, Status
+from specla.errors import SpeclaError
+from specla.report.build import build_report
+from specla.report.load import load_runs
+from specla.report.markdown import report_markdown
+from specla.report.style import Plot
+from specla.report.tables import interval_text, markdown, sections
+from tests.factory import ENV, alpha_sweep, ar_record, bench_run, decode_record, kernel_record, unmeasured, write_run
+
+PLOTS = ("category", "depth", "speedup", "speedup-alpha", "split")
+
+
+def failed(record: Record, reason: str) -> Record:
+    return Record(**{**vars(record), **unmeasured(record, Status.FAILED, reason)})
+
+
+@pytest.fixture(scope="module")
+def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("report")
+    records = bench_run()
+    records[2] = failed(records[2], "out of memory")
+    runs = [write_run(root, records, slug="e2e"), write_run(root, alpha_sweep(), slug="acceptance")]
+    return build_report(runs, root / "reports" / "main").path
+
+
+@pytest.fixture
+def no_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Drawing is most of a build's time and shows nothing where bytes of text are compared."""
+    monkeypatch.setattr(Plot, "png", lambda *_: None)
+
+
+def texts(folder: Path) -> dict[str, bytes]:
+    kept = [path for path in folder.rglob("*") if path.suffix in (".md", ".csv", ".json", ".jsonl", ".yaml")]
+    return {str(path.relative_to(folder)): path.read_bytes() for path in kept}
+
+
+def test_every_plot_has_its_picture_and_its_figures(report: Path) -> None:
+    assert sorted(path.stem for path in report.glob("*.png")) == sorted(PLOTS)
+    assert sorted(path.stem for path in report.glob("*.csv")) == sorted((*PLOTS, "cells", "claims"))
+    assert all(
+        path.read_bytes().startswith(b"\x89PNG") and path.stat().st_size > 10_000 for path in report.glob("*.png")
+    )
+    text = (report / "report.md").read_text()
+    assert all(f"({name}.png)" in text and f"({name}.csv)" in text for name in PLOTS)
+    assert not [path for path in report.parent.iterdir() if path.name.startswith(".")]
+
+
+@pytest.mark.usefixtures("no_pictures")
+def test_the_same_records_give_the_same_bytes(report: Path, tmp_path: Path) -> None:
+    again = build_report([report], tmp_path / "main")
+    assert texts(again.path) == texts(report)
+    build_report([again.path], again.path)
+    assert texts(again.path) == texts(report)
+    runs = sorted((report / "records").iterdir(), reverse=True)
+    assert texts(build_report(runs, tmp_path / "other").path) == texts(report)
+
+
+@pytest.mark.usefixtures("no_pictures")
+def test_a_torn_run_is_partial_again_when_rebuilt(tmp_path: Path) -> None:
+    run = write_run(tmp_path, [ar_record(), decode_record()])
+    with open(run / "records.jsonl", "a") as file:
+        file.write('{"schema": 1')
+    first = build_report([run], tmp_path / "out")
+    assert first.document["status"] == "partial"
+    before = texts(first.path)
+    assert "Partial: run-0123456789ab: line 3 of records.jsonl" in before["report.md"].decode()
+    shutil.rmtree(run)
+    assert texts(build_report([first.path], first.path).path) == before
+
+
+def test_the_document_is_the_contracts(report: Path) -> None:
+    document = json.loads((report / "summary.json").read_text())
+    assert {"schema", "command", "status", "run", "device", "cells", "claims"} == set(document)
+    assert document["status"] == "failed" and document["command"] == "report"
+    assert {claim["id"] for claim in document["claims"]} == {"E2E", "VERIFY", "RECOVER", "DEFER", "ACCEPT", "PERFECT"}
+    assert all(set(claim["measured"] or {}) <= {"low", "high", "median"} for claim in document["claims"])
+
+
+def test_the_csv_gives_the_speedups_back(report: Path) -> None:
+    rows = list(csv.DictReader((report / "speedup.csv").open()))
+    tree = next(r for r in rows if r["method"] == "tree" and r["tree"] == "chain-d4" and r["panel"] == "gsm8k")
+    assert float(tree["speedup"]) == pytest.approx(1.52, rel=0.05)
+    assert float(tree["low"]) <= float(tree["speedup"]) <= float(tree["high"]) and tree["n"] == "5"
+    lost = next(r for r in rows if r["status"] == "failed")
+    assert lost["speedup"] == lost["low"] == ""
+
+
+def test_report_opens_with_the_claims_and_ends_with_the_machine(report: Path) -> None:
+    text = (report / "report.md").read_text()
+    places = [
+        text.index(f"\n## {name}") for name in ("Claims", "Reading", "gdn-mini, float32, NVIDIA H200", "Measured on")
+    ]
+    assert places == sorted(places)
+    foot = text[places[-1] :]
+    for fact in ("NVIDIA H200", "570.86", "2026-08-01", "torch 2.9.0", ENV["commit"], "uncommitted edits: no"):
+        assert fact in foot
+    assert "out of memory" in text and "chain verifies chains only" in text
+    assert "54 of them have synthetic acceptance" in text
+
+
+def reading(folder: Path, records: list[Record], **changes: Any) -> str:
+    run = write_run(folder, records, **changes)
+    loaded = load_runs([run])
+    text = report_markdown(loaded, [], [(section, []) for section in sections(loaded)], "passed")
+    return text[text.index("## Reading") :]
+
+
+def test_reading_is_computed(tmp_path: Path) -> None:
+    common: dict[str, Any] = {"noise": 0.001}
+    fast = decode_record(Method("tree", "factors", "aligned", "chain-d3"), 1.5, **common)
+    near = decode_record(
+        Method("hybrid", "factors", "aligned", "chain-d3"), 1.25, lossless=Lossless.NEAR_TIE, near_ties=2, **common
+    )
+    slow = decode_record(Method("sequential_replay", "snapshot", "aligned", "chain-d3"), 0.5, **common)
+    made_up = decode_record(Method("tree", "factors", "oracle", "chain-d3"), 2.0, synthetic=True, **common)
+    foreign = decode_record(Method("ar", engine="fla-generate"), 0.4, (), nodes=1, **common)
+    text = reading(tmp_path, [ar_record(), fast, near, slow, made_up, foreign])
+    assert "heldout: the fastest is tree + factors, oracle, chain-d3 (synthetic), 2.00x" in text
+    assert "Without made-up acceptance it is tree + factors, aligned, chain-d3, 1.50x." in text
+    assert "33.3 % ahead of tree + factors, aligned, chain-d3." in text.replace("33.2 %", "33.3 %").replace(
+        "33.4 %", "33.3 %"
+    )
+    assert "Speculation does not pay in 1 of 4 cells" in text and "sequential_replay (always, down to 0.50x)" in text
+    assert "Other AR, as a multiple of ours: fla-generate 0.40x" in text
+    assert "5 cells exact, 1 with near ties (2 of 1000 positions)" in text
+    assert "*synthetic*" in text and "near_tie (2)" in text
+
+
+def test_overlapping_intervals_are_said_to_overlap(tmp_path: Path) -> None:
+    pair = [
+        decode_record(Method(verify, "factors", "aligned", "chain-d3"), speed, noise=0.05, seed=place)
+        for place, (verify, speed) in enumerate((("tree", 1.5), ("hybrid", 1.49)))
+    ]
+    assert "but the two intervals overlap" in reading(tmp_path, pair)
+
+
+def test_few_repeats_show_no_interval(tmp_path: Path) -> None:
+    text = reading(tmp_path, [decode_record(repeats=3)])
+    assert "1.50x (no interval)" in text and "1 cells have too few repeats" in text
+
+
+@pytest.mark.parametrize(
+    "records",
+    [
+        [ar_record()],
+        [failed(decode_record(), "crash")],
+        [kernel_record()],
+        [decode_record(repeats=1)],
+        [decode_record(samples=tuple(type(s)(**{**vars(s), "split_us": None}) for s in decode_record().samples))],
+        [decode_record(workload="a|b", batch=8), decode_record(batch=1), ar_record(batch=8)],
+        [decode_record(overrides=(f"engine.block={n}",), fingerprint=str(n)) for n in (16, 32)],
+        [decode_record(Method(f"odd_{n}", "factors"), 1 + n / 100, workload="w") for n in range(60)],
+    ],
+    ids=["ar", "failed", "kernel", "one repeat", "no split", "odd names", "same names", "many"],
+)
+def test_every_run_gives_a_report(tmp_path: Path, records: list[Record]) -> None:
+    result = build_report([write_run(tmp_path, records, env={})], tmp_path / "out")
+    assert len(result.document["cells"]) == len(records)
+    assert (
+        "not recorded: date, device, CPU, versions, commit, uncommitted edits"
+        in (result.path / "report.md").read_text()
+    )
+
+
+def test_methods_that_only_an_override_tells_apart(tmp_path: Path) -> None:
+    records = [decode_record(overrides=("device=cuda", f"engine.block={n}"), fingerprint=str(n)) for n in (16, 32)]
+    (section,) = sections(load_runs([write_run(tmp_path, records)]))
+    assert list(section.cells.method) == ["tree, engine.block=16", "tree, engine.block=32"]
+
+
+def test_settings_get_sections_of_their_own(tmp_path: Path) -> None:
+    records = [decode_record(device=device) for device in ("NVIDIA H200", "some CPU")]
+    result = build_report([write_run(tmp_path, records)], tmp_path / "out")
+    assert {path.name for path in result.path.glob("speedup-*.png")} == {
+        "speedup-nvidia-h200-gdn-mini-float32.png",
+        "speedup-some-cpu-gdn-mini-float32.png",
+    }
+    assert result.document["device"] == "NVIDIA H200; some CPU"
+
+
+@pytest.mark.usefixtures("no_pictures")
+def test_a_folder_that_is_no_report_is_left_alone(tmp_path: Path) -> None:
+    run = write_run(tmp_path, [decode_record()])
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "thesis.tex").write_text("years of work")
+    with pytest.raises(SpeclaError, match="is not a report"):
+        build_report([run], tmp_path / "mine")
+    with pytest.raises(SpeclaError, match="cannot be written"):
+        build_report([run], tmp_path / "mine" / "thesis.tex" / "out")
+    assert (tmp_path / "mine" / "thesis.tex").read_text() == "years of work"
+    (tmp_path / "empty").mkdir()
+    assert (build_report([run], tmp_path / "empty").path / "report.md").is_file()
+
+
+@pytest.mark.usefixtures("no_pictures")
+def test_a_failed_build_keeps_the_old_report(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = write_run(tmp_path, [decode_record()])
+    out = build_report([run], tmp_path / "out").path
+    before = texts(out)
+
+    def broken(*_: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("specla.report.build._csv", broken)
+    with pytest.raises(SpeclaError, match="No space left"):
+        build_report([run], out)
+    assert texts(out) == before
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["out", run.name]
+
+
+def test_markdown_and_numbers() -> None:
+    assert markdown(("a", "b"), [("x|y", "1")]) == "| a | b |\n|---|---|\n| x\\|y | 1 |\n"
+    assert interval_text(1.234, 1.2, 1.3) == "1.23x (1.20 to 1.30)"
+    assert interval_text(1.234, None, None) == "1.23x (no interval)"
+    assert interval_text(None, None, None) == interval_text(float("nan"), None, None) == "-"
