@@ -1,5 +1,9 @@
-"""The error that a user's input can cause."""
+"""The errors that are not bugs."""
 
 
 class SpeclaError(Exception):
-    """bad input: one clear line, exit code 2"""
+    """Bad input: one clear line that names what, where and what to do. Exit code 2."""
+
+
+class MeasurementError(Exception):
+    """A measurement that could not be finished on this machine (memory, disk, device): one clear line. Exit code 4."""

@@ -11,15 +11,15 @@ from functools import lru_cache
 import torch
 from torch import Tensor
 
-from specla.drafters.base import Drafter
+from specla.drafters.base import Drafter, NoDrafter
 from specla.engine.accept import Acceptance, accept
 from specla.engine.recovery import EngineRecovery
 from specla.models.gated_deltanet import GatedDeltaNetLM, LayerRecord
 from specla.models.state import DecodeState
 from specla.ops.sampling import Sampling, choose
 from specla.ops.types import TreeTensors
-from specla.ops.verify import VerifyStrategy
-from specla.topology import DraftTree
+from specla.ops.verify import VerifyStrategy, get_verify
+from specla.topology import MAX_NODES, DraftTree, chain
 
 
 @dataclass(frozen=True)
@@ -179,6 +179,24 @@ class Decoding:
         """The state with everything committed taken in; it may be read until the next step."""
         self.recovery.flush()
         return self.state
+
+
+def trace_rows(decoding: Decoding) -> None:
+    """Give an oracle new traces of the rows that left theirs by a near tie: AR from here on, on a copy of the state."""
+    rows = list(decoding.drafter.rows_off_trace())
+    if not rows:
+        return
+    texts = [[*prompt, *out[:-1]] for prompt, out in zip(decoding.start.prompts, decoding.emitted, strict=True)]
+    roots = [tokens[-1] for tokens in decoding.emitted]
+    here = Prefilled(texts, decoding.recovery.settled_copy(), roots, decoding.start.rows)
+    stop = StopRule(decoding.stop.max_new_tokens + MAX_NODES)
+    ar = Decoding(
+        decoding.model, here, chain(0), NoDrafter(), get_verify("ar"), "in_place", stop, decoding.sampling
+    )
+    while not ar.done:
+        ar.step()
+    for row in rows:
+        decoding.drafter.retrace(row, ar.emitted[row][1:])
 
 
 @lru_cache(maxsize=256)

@@ -6,6 +6,7 @@ from torch import Tensor
 from specla.models.gated_deltanet import GatedDeltaNetLM, LayerRecord, LayerState
 from specla.models.state import DecodeState
 from specla.ops.conv import commit_window
+from specla.ops.known import fold_known
 from specla.ops.recover import RING, Record, RecoverStrategy, get_recover
 from specla.ops.rows import stack_factors
 from specla.ops.types import NodeInputs
@@ -56,6 +57,14 @@ class EngineRecovery:
         window = self.state.window.flatten(0, 1)
         layers = len(records)
         window.copy_(commit_window(window, inputs, path.repeat(layers, 1), length.repeat(layers)))
+
+    def settled_copy(self) -> DecodeState:
+        """A copy of the state with everything pending taken in; this one stays as it is."""
+        copy = self.state.clone()
+        known, _ = self.strategy.pending()
+        if known is not None:
+            fold_known(copy.recurrent.flatten(0, 1), known)
+        return copy
 
     def flush(self) -> None:
         """Take everything pending into the state."""

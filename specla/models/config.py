@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from specla.errors import SpeclaError
+from specla.ops.types import HeadShape
 
 _ACTIVATIONS = ("swish", "silu", "sigmoid")
 
@@ -70,6 +71,11 @@ class GatedDeltaNetConfig:
     def conv_dim(self) -> int:
         """Channels of the short convolution: q, k and v side by side."""
         return 2 * self.key_dim + self.value_dim
+
+    @property
+    def head_shape(self) -> HeadShape:
+        """The heads of one layer, as the operations see them."""
+        return HeadShape(self.num_heads, self.num_v_heads, self.head_dim, self.head_v_dim)
 
     @property
     def parameters(self) -> int:

@@ -4,6 +4,7 @@ from specla.errors import SpeclaError
 from specla.topology import DraftTree
 
 NEEDS: dict[str, frozenset[str]] = {
+    "in_place": frozenset({"factors"}),
     "replay_tokens": frozenset({"inputs"}),
     "replay_cached": frozenset({"gated"}),
     "snapshot": frozenset({"states"}),
@@ -17,7 +18,7 @@ _REPLAYS = ("replay_tokens", "replay_cached")
 _FACTORS = ("factors", "factors_deferred", "factors_lazy")
 
 RECOVERS_WITH: dict[str, tuple[str, ...]] = {
-    "ar": ("factors", "factors_lazy"),
+    "ar": ("in_place", "factors_lazy"),
     "sequential_replay": (*_REPLAYS, "snapshot"),
     "naive_batched": _REPLAYS,
     "parent_pointer": ("snapshot",),

@@ -16,15 +16,15 @@ def stack_factors(layers: Sequence[Factors]) -> Factors:
 
 
 def repeat_rows(x: Tensor, rows: int) -> Tensor:
-    """A path or a length of B rows for `rows` = layers x B rows, layer by layer."""
-    if x.shape[0] == rows:
+    """A path or a length of B rows for `rows` = layers x B rows, layer by layer; a single row broadcasts."""
+    if x.shape[0] in (1, rows):
         return x
     return x.repeat(rows // x.shape[0], *(1 for _ in x.shape[1:]))
 
 
 def take_nodes(x: Tensor, nodes: Tensor) -> Tensor:
-    """x [B, T, ...] at nodes [B, L], all valid -> [B, L, ...]."""
-    if x.shape[0] == 1:
+    """x [B, T, ...] at nodes [1 or B, L], all valid -> [B, L, ...]."""
+    if nodes.shape[0] == 1:
         return x.index_select(1, nodes[0])
     return x[torch.arange(x.shape[0], device=x.device)[:, None], nodes]
 

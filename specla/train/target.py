@@ -87,7 +87,6 @@ class TargetTraining:
         self.schedule = Schedule(options.learning_rate, options.steps, options.warmup_steps, options.decay_share)
         self.step = self._resume()
         self.log = TrainLog(options.out / "log.jsonl", self.step)
-        self._loss: Callable[[Tensor], Tensor] = self._forward
         if options.compile:
             for block in self.model.blocks:
                 block.sequence = torch.compile(block.sequence)  # type: ignore[method-assign]
@@ -137,7 +136,7 @@ class TargetTraining:
         rate = self.schedule.at(self.step)
         for group in self.optimizer.param_groups:
             group["lr"] = rate
-        loss = self._loss(self.batch(self.step))
+        loss = self._forward(self.batch(self.step))
         loss.backward()
         torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.options.gradient_clip)
         self.optimizer.step()
@@ -145,10 +144,11 @@ class TargetTraining:
         self.step += 1
         return loss.detach()
 
-    def run(self, report: Report = lambda fields: None, log_every: int = 20) -> TargetResult:
-        """Train to the end, or to the time limit; `report` gets each logged line."""
+    def run(self, on_step: Report = lambda fields: None, log_every: int = 20) -> TargetResult:
+        """Train to the end, or to the time limit; `on_step` gets the newest logged line after every step."""
         start = mark = time.monotonic()
         marked_step = self.step
+        fields: dict[str, Any] = {}
         limit = float("inf") if self.options.minutes is None else start + 60 * self.options.minutes
         while self.step < self.options.steps and time.monotonic() < limit:
             loss = self.train_step()
@@ -158,9 +158,9 @@ class TargetTraining:
                 mark, marked_step = now, self.step
                 fields = {"step": self.step, "loss": round(value, 4), "lr": self.schedule.at(self.step - 1), "tok_s": round(speed)}
                 self.log.write(**fields)
-                report(fields)
                 if not np.isfinite(value):
                     raise SpeclaError(f"loss is {value} at step {self.step}: lower learning_rate={self.options.learning_rate}")
+            on_step(fields)
             if self.step % self.options.save_every == 0:
                 self.save()
         self.save()
@@ -168,7 +168,9 @@ class TargetTraining:
 
     def _finish(self) -> TargetResult:
         self.model.eval()
-        scores = bits_per_byte(self.model, self.options.corpus)
+        # Held-out windows come in shapes that training never had: compiling for each would take longer than reading them.
+        with torch.compiler.set_stance("force_eager"):
+            scores = bits_per_byte(self.model, self.options.corpus)
         self.log.write(step=self.step, bits_per_byte=scores)
         finished = self.step >= self.options.steps
         if finished:

@@ -84,7 +84,10 @@ def test_auto_delegates_by_what_it_measured() -> None:
     kinds = ((True, 2), (True, 6), (False, 6))
     assert set(measured.times_us) == {Case(chained, nodes, batch) for chained, nodes in kinds for batch in (1, 2)}
     assert all(us > 0 for times in measured.times_us.values() for us in times.values())
-    auto = Auto(table=measured)
+    auto = Auto()
+    assert "nothing was measured" in auto.choose(chain(5), 2, PLAIN)[1]
+    auto.table = measured
+    assert "because it took" in auto.choose(chain(5), 2, PLAIN)[1]
     generator = torch.Generator().manual_seed(0)
     for tree in (chain(0), chain(5), kary(2, 6)):
         inputs, state = node_inputs(2, tree.nodes, PLAIN, generator), random_state(2, PLAIN, generator)

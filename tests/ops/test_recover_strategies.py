@@ -7,50 +7,18 @@ from torch import Tensor
 from specla.errors import SpeclaError
 from specla.ops import pairs
 from specla.ops.conv import conv_sequence
-from specla.ops.recover import Record, RecoverStrategy, commit_factors, get_recover
+from specla.ops.recover import Record, commit_factors, get_recover
 from specla.ops.reference import reference_commit, reference_verify
-from specla.ops.rows import stack_factors, take_nodes
+from specla.ops.rows import stack_factors
 from specla.ops.types import Factors, HeadShape, Known, NodeInputs
-from specla.ops.verify import VerifyStrategy, get_verify
+from specla.ops.verify import get_verify
 from specla.topology import DraftTree, chain, explicit
 from tests.ops.cases import GROUPED, ODD, PLAIN, node_inputs, paths, random_state, random_tree, same_bits, shared
+from tests.ops.steps import Layer, make, step
 from tests.tolerances import assert_close
 
 PAIRS = [(verify, recover) for verify, recovers in pairs.RECOVERS_WITH.items() for recover in recovers]
 TREE = explicit([-1, 0, 0, 1, 1, 2, 3, 6])
-
-
-class Layer:
-    """What `replay_tokens` generates again: here the inputs of a token are looked up by what the layer reads."""
-
-    def __init__(self) -> None:
-        self.inputs: NodeInputs | None = None
-
-    def read(self, inputs: NodeInputs) -> Tensor:
-        """The layer's input of these nodes: their numbers."""
-        self.inputs = inputs
-        batch, nodes = inputs.g.shape[:2]
-        return torch.arange(nodes)[None, :, None].expand(batch, nodes, 1).float()
-
-    def regenerate(self, x: Tensor, window: Tensor) -> NodeInputs:
-        assert self.inputs is not None and window.shape == (x.shape[0], 3, 1)
-        return NodeInputs(*(take_nodes(part, x[..., 0].long()) for part in self.inputs))
-
-
-def make(verify: str, recover: str, longest: int, ring: int = 0) -> tuple[VerifyStrategy, RecoverStrategy, Layer]:
-    layer = Layer()
-    strategy = get_recover(recover, regenerate=layer.regenerate, ring=ring or longest + 2, longest=longest)
-    return get_verify(verify, strategy.needs), strategy, layer
-
-
-def step(
-    verify: VerifyStrategy, recover: RecoverStrategy, layer: Layer, state: Tensor, inputs: NodeInputs, tree: DraftTree
-) -> tuple[Tensor, Record]:
-    """One verification; its outputs, and what it left."""
-    found = verify.verify(state, inputs, shared(tree), *recover.pending())
-    x = layer.read(inputs)
-    window = torch.zeros(state.shape[0], 3, 1)
-    return found.out, Record(factors=found.factors, states=found.states, gated=inputs, x=x, window=window)
 
 
 def tree_for(verify: str) -> DraftTree:
@@ -163,52 +131,6 @@ def test_large_sums_of_decay(recover: str) -> None:
         assert_close(state, wanted, "commit")
 
 
-TOKENS = 8192
-
-
-@pytest.fixture(scope="module")
-def long_text() -> tuple[NodeInputs, Tensor, Tensor]:
-    """8,192 tokens of slow decay, whose errors live long; the state before and, in float64, after."""
-    generator = torch.Generator().manual_seed(5)
-    shape = HeadShape(1, 2, 16, 16)
-    inputs = node_inputs(1, TOKENS + 12, shape, generator)
-    inputs = inputs._replace(g=inputs.g * 1e-3)
-    state = random_state(1, shape, generator)
-    everything = torch.arange(TOKENS)[None]
-    return inputs, state, reference_commit(state.double(), inputs, everything, torch.tensor([TOKENS]))
-
-
-@pytest.mark.parametrize(
-    ("verify", "recover"),
-    [
-        ("ar", "factors"),
-        ("ar", "factors_lazy"),
-        ("chain", "snapshot"),
-        ("tree", "factors"),
-        ("tree", "factors_deferred"),
-        ("tree", "factors_lazy"),
-        ("tree", "replay_cached"),
-        ("tree", "replay_tokens"),
-    ],
-)
-def test_drift(verify: str, recover: str, long_text: tuple[NodeInputs, Tensor, Tensor]) -> None:
-    inputs, state, truth = long_text
-    state = state.clone()
-    tree = chain(0) if verify == "ar" else chain(11)
-    verifier, recoverer, layer = make(verify, recover, tree.depth + 1, ring=16)
-    generator = torch.Generator().manual_seed(6)
-    path, done = torch.arange(tree.nodes)[None], 0
-    with torch.inference_mode():
-        while done < TOKENS:
-            ahead = NodeInputs(*(x[:, done : done + tree.nodes] for x in inputs))
-            _, record = step(verifier, recoverer, layer, state, ahead, tree)
-            taken = min(int(torch.randint(1, tree.nodes + 1, (1,), generator=generator)), TOKENS - done)
-            recoverer.commit(state, record, path, torch.tensor([taken]))
-            done += taken
-        recoverer.flush(state)
-    assert_close(state, truth, "drift")
-
-
 def test_known_factors_go_in_with_the_path() -> None:
     """G counts from the last fold, so the known go in with the path; a row that accepts nothing keeps them pending."""
     generator = torch.Generator().manual_seed(7)
@@ -261,37 +183,8 @@ def test_layers_stack(recover: str) -> None:
     assert_close(states, truths, "commit")
 
 
-def test_the_ring_folds_a_row_only_when_it_could_overflow() -> None:
-    generator = torch.Generator().manual_seed(9)
-    tree = chain(2)
-    verifier, recoverer, _ = make("tree", "factors_lazy", longest=3, ring=7)
-    state = random_state(2, PLAIN, generator)
-    start = state.clone()
-    folds = []
-    for _ in range(4):
-        known, fold = recoverer.pending()
-        folds.append(None if fold is None else fold.tolist())
-        inputs = node_inputs(2, 3, PLAIN, generator)
-        factors = verifier.verify(state, inputs, shared(tree), known, fold).factors
-        path, length = paths([tree] * 2, [2, 0])
-        recoverer.commit(state, Record(factors=factors), path, length)
-    # Row 0 takes 3 a step: 0, 3, 6 of 7 places, so the third step's three could not be held. Row 1 takes 1.
-    assert folds == [None, [False, False], [True, False], [False, False]]
-    assert not same_bits(state[0], start[0])
-    assert same_bits(state[1], start[1])
-
-
-def test_a_ring_must_hold_a_step() -> None:
-    with pytest.raises(SpeclaError, match=r"engine.ring=4: a step commits up to 5 tokens; give 5 or more"):
-        get_recover("factors_lazy", ring=4, longest=5)
-    recoverer = get_recover("factors_lazy", ring=4, longest=2)
-    factors = Factors(torch.zeros(1, 3, 1, 4), torch.zeros(1, 3, 1, 4), torch.zeros(1, 3, 1))
-    with pytest.raises(ValueError, match="a path of 3 nodes, where longest=2"):
-        recoverer.commit(torch.zeros(1, 1, 4, 4), Record(factors=factors), torch.arange(3)[None], torch.tensor([3]))
-
-
 def test_names() -> None:
-    with pytest.raises(SpeclaError, match=r"engine.recover=copy: give one of replay_tokens, "):
+    with pytest.raises(SpeclaError, match=r"engine.recover=copy: give one of in_place, replay_tokens, "):
         get_recover("copy")
     with pytest.raises(SpeclaError, match=r"engine.recover=replay_tokens needs the layer's projections"):
         get_recover("replay_tokens")

@@ -34,6 +34,8 @@ def get_recover(
     plain: dict[str, type[RecoverStrategy]] = {
         "replay_cached": ReplayCached,
         "snapshot": Snapshot,
+        # With one node a step there is no path to gather: the commit is the decode step's own update, over all layers.
+        "in_place": CommitFactors,
         "factors": CommitFactors,
         "factors_deferred": DeferredFactors,
     }

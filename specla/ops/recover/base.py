@@ -28,14 +28,14 @@ class Record(NamedTuple):
 
 
 class Path(NamedTuple):
-    """The accepted path, made safe to gather."""
+    """The accepted path, made safe to gather. One row may stand for all."""
 
     nodes: Tensor
-    """[B, L] int64; past the end the accepted node again, so that whatever a rejected node holds is never read."""
+    """[1 or B, L] int64; past the end the accepted node again, so that whatever a rejected node holds is never read."""
     valid: Tensor
-    """[B, L] bool."""
+    """[1 or B, L] bool."""
     rows: Tensor
-    """[B] bool: the rows that commit anything."""
+    """[1 or B] bool: the rows that commit anything."""
 
 
 class RecoverStrategy(ABC):

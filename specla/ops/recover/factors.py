@@ -42,5 +42,5 @@ def commit_factors(state: Tensor, factors: Factors, path: Tensor, length: Tensor
     if known is not None:
         held = pending(known)
         taken = Factors(*(torch.cat(parts, dim=1) for parts in zip(held.factors, taken, strict=True)))
-        valid = torch.cat((held.valid, valid), dim=1)
+        valid = torch.cat((held.valid, valid.expand(state.shape[0], -1)), dim=1)
     write_rows(state, taken, weights(total, taken.decay, valid), total.float().exp(), chosen.rows)

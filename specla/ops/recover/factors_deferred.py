@@ -19,7 +19,7 @@ class DeferredFactors(RecoverStrategy):
     def commit(self, state: Tensor, record: Record, path: Tensor, length: Tensor) -> None:
         assert record.factors is not None, "factors_deferred: verification left no factors"
         chosen = accepted(path, length, state.shape[0])
-        self._known = Known(path_factors(record.factors, chosen), chosen.valid)
+        self._known = Known(path_factors(record.factors, chosen), chosen.valid.expand(state.shape[0], -1))
 
     def pending(self) -> tuple[Known | None, Tensor | None]:
         if self._known is None:

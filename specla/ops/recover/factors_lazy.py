@@ -46,10 +46,11 @@ class LazyFactors(RecoverStrategy):
         if self._fold is not None:
             self._count = self._count.masked_fill(self._fold, 0)
         # A gather, not a scatter: a place takes the factor that lands on it or keeps its own, and none lies outside.
+        places = chosen.valid.shape[1]
         source = torch.arange(self.ring, device=path.device) - self._count[:, None]
         added = chosen.valid.sum(1)
         lands = (source >= 0) & (source < added[:, None])
-        source = source.clamp(0, chosen.valid.shape[1] - 1)
+        source = source.clamp(0, places - 1)
         for held, x in zip(self._held, new, strict=True):
             mask = lands.view(*lands.shape, *(1 for _ in held.shape[2:]))
             torch.where(mask, take_nodes(x, source), held, out=held)

@@ -17,8 +17,9 @@ class Snapshot(RecoverStrategy):
         chosen = accepted(path, length, state.shape[0])
         if state.device.type == "cpu":
             # The host can read the index: one copy a row, and none of a row that commits nothing.
-            for row, (node, active) in enumerate(zip(chosen.nodes[:, -1].tolist(), chosen.rows.tolist(), strict=True)):
-                if active:
+            ends = torch.where(chosen.rows, chosen.nodes[:, -1], -1).expand(state.shape[0]).tolist()
+            for row, node in enumerate(ends):
+                if node >= 0:
                     state[row] = record.states[row, node]
             return
         picked = take_nodes(record.states, chosen.nodes[:, -1:])[:, 0]

@@ -2,7 +2,7 @@
 
 from specla.ops import pairs
 from specla.ops.verify.ar import Autoregressive
-from specla.ops.verify.auto import Auto
+from specla.ops.verify.auto import Auto, DispatchTable, measure_dispatch
 from specla.ops.verify.base import VerifyStrategy
 from specla.ops.verify.chain import Chain
 from specla.ops.verify.hybrid import Hybrid
@@ -11,7 +11,7 @@ from specla.ops.verify.parent_pointer import ParentPointer
 from specla.ops.verify.sequential_replay import SequentialReplay
 from specla.ops.verify.tree import TreeMask
 
-__all__ = ["STRATEGIES", "VerifyStrategy", "get_verify"]
+__all__ = ["STRATEGIES", "Auto", "DispatchTable", "VerifyStrategy", "get_verify", "measure_dispatch"]
 
 STRATEGIES: dict[str, type[VerifyStrategy]] = {
     strategy.name: strategy

@@ -21,6 +21,7 @@ from specla.topology import DraftTree, chain, kary
 CHAIN_NODES = 2
 CHAIN_BATCH = 8
 """Where nothing was measured, chains of up to two nodes walk from eight rows on, and everything else takes the mask."""
+KEPT_CHOICES = 256
 
 
 class Case(NamedTuple):
@@ -49,22 +50,42 @@ class DispatchTable:
 
 
 class Auto(VerifyStrategy):
-    """Delegates. Fill `table` with `measure_dispatch`, or it goes by a stated default."""
+    """Delegates. Give it the table of `measure_dispatch`, or it goes by a stated default."""
 
     name = "auto"
     per_row = True
 
     def __init__(self, needs: frozenset[str] | None = None, table: DispatchTable | None = None) -> None:
         super().__init__(needs)
-        self.table = table
+        self._table = table
+        self._chosen: dict[tuple[DraftTree, int, HeadShape], tuple[VerifyStrategy, str]] = {}
         self._root = Autoregressive()
         self._candidates: dict[str, VerifyStrategy] = {s.name: s(needs) for s in (Chain, TreeMask, Hybrid)}
 
+    @property
+    def table(self) -> DispatchTable | None:
+        """What it chooses by."""
+        return self._table
+
+    @table.setter
+    def table(self, table: DispatchTable | None) -> None:
+        self._table = table
+        self._chosen.clear()
+
     def choose(self, tree: DraftTree, batch: int, shape: HeadShape) -> tuple[VerifyStrategy, str]:
         """The strategy for this tree, batch and shape, and why it."""
+        case = (tree, batch, shape)
+        if case not in self._chosen:
+            # A confidence tree may differ in every step: what was chosen must not pile up.
+            if len(self._chosen) >= KEPT_CHOICES:
+                self._chosen.clear()
+            self._chosen[case] = self._choose(tree, batch, shape)
+        return self._chosen[case]
+
+    def _choose(self, tree: DraftTree, batch: int, shape: HeadShape) -> tuple[VerifyStrategy, str]:
         if tree.nodes == 1:
             return self._root, "auto: ar, because the tree is its root"
-        table = self.table
+        table = self._table
         if table is None:
             return self._by_default(tree, batch, "nothing was measured")
         if table.shape != shape:
@@ -115,7 +136,7 @@ def measure_dispatch(
         shape: the heads of the model.
         device: where.
         dtype: of q, k and v.
-        nodes: T of the trees.
+        nodes: T of the trees, from 2 up.
         batches: B.
         repeats: of which the median counts, interleaved over the candidates.
     """

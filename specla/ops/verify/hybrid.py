@@ -18,7 +18,7 @@ class _Step(NamedTuple):
 
     chains: int
     kept: tuple[tuple[int, int], ...]
-    """(place among the advancing chains, slot) of every state to store; slot 0 is the committed state."""
+    """(place among the advancing chains, slot) of every state to store."""
     writes: bool
     """Whether anything reads the states after these nodes: a longer chain of the wave, or a later wave."""
 
@@ -29,7 +29,7 @@ class _Schedule(NamedTuple):
     order: Tensor
     inverse: Tensor
     starts: tuple[Tensor, ...]
-    """For every wave, the slots that its chains start from."""
+    """For every wave, the slots that its chains start from; none for the first."""
     waves: tuple[tuple[_Step, ...], ...]
     slots: int
 
@@ -52,19 +52,17 @@ class Hybrid(VerifyStrategy):
         walk = Walk(inputs, [step.chains for wave in schedule.waves for step in wave], schedule.order)
         committed = walk.start(state)
         stored = committed.new_empty(schedule.slots, *committed.shape)
-        if schedule.slots > 1:
-            stored[0] = committed
         for i, wave in enumerate(schedule.waves):
-            # Chains of later waves start in copies of their own; the first moves to memory of its own as it first writes.
-            live = stored.index_select(0, schedule.starts[i]).flatten(0, 1) if i else None
-            parents = committed if live is None else live
+            # The first wave is the root's chain, which starts from the committed state and must not write it.
+            ours = i > 0
+            parents = stored.index_select(0, schedule.starts[i]).flatten(0, 1) if ours else committed
             for step in wave:
                 parents = parents[: step.chains * walk.rows]
                 walk.read(parents)
                 if not step.writes:
                     break
-                parents = walk.write(parents, None if live is None else parents)
-                live = parents
+                parents = walk.write(parents, parents if ours else None)
+                ours = True
                 for place, slot in step.kept:
                     stored[slot] = parents[place * walk.rows : (place + 1) * walk.rows]
         out, u = walk.finish(schedule.inverse)
@@ -74,14 +72,14 @@ class Hybrid(VerifyStrategy):
 @lru_cache(maxsize=256)
 def _schedule(tree: DraftTree, device: torch.device) -> _Schedule:
     plan = tree.plan
-    slot_of = {-1: 0} | {node: slot for slot, node in enumerate(plan.boundaries, start=1)}
+    slot_of = {node: slot for slot, node in enumerate(plan.boundaries)}
     order: list[int] = []
     starts, waves = [], []
     for wave in plan.waves:
         # Longest first: the chains that go on are then a prefix, and no lane idles to the end of the wave.
         chains = sorted((plan.chains[i] for i in wave), key=len, reverse=True)
-        parents = [slot_of[tree.parents[chain[0]]] for chain in chains]
-        starts.append(torch.tensor(parents, device=device))
+        slots = [slot_of[tree.parents[chain[0]]] for chain in chains if chain[0] > 0]
+        starts.append(torch.tensor(slots, dtype=torch.int64, device=device))
         steps = []
         for depth in range(len(chains[0])):
             nodes = [chain[depth] for chain in chains if len(chain) > depth]

@@ -14,9 +14,7 @@ from specla.topology import DraftTree
 
 class _Paths(NamedTuple):
     nodes: Tensor
-    """[P x L] int64: the nodes of all P paths, padding replaced by the root."""
-    padding: Tensor
-    """[P, L] bool."""
+    """[P, L] int64: the nodes of all P root-to-leaf paths. Past its end a path repeats the root, where nobody looks."""
     place_of: Tensor
     """[T] int64: a place among the P x L that computes this node."""
 
@@ -38,12 +36,10 @@ class NaiveBatched(VerifyStrategy):
 
         state, _ = start_state(state, known, fold)
         paths = _paths(tree.tree, tree.parents.device)
-        count, length = paths.padding.shape
+        count, length = paths.nodes.shape
         batch = state.shape[0]
-        q, k, v, g, beta = (x.index_select(1, paths.nodes).view(batch * count, length, *x.shape[2:]) for x in inputs)
-        # A token that decays nothing and writes nothing is no token.
-        padding = paths.padding.repeat(batch, 1)[..., None]
-        g, beta = g.masked_fill(padding, 0.0), beta.masked_fill(padding, 0.0)
+        places = paths.nodes.flatten()
+        q, k, v, g, beta = (x.index_select(1, places).view(batch * count, length, *x.shape[2:]) for x in inputs)
         copies = state.repeat_interleave(count, dim=0)
         out, _ = chunk_gated_delta_rule(q, k, v, g, beta, copies)
         out = out.float().reshape(batch, count * length, *out.shape[2:]).index_select(1, paths.place_of)
@@ -52,10 +48,9 @@ class NaiveBatched(VerifyStrategy):
 
 @lru_cache(maxsize=256)
 def _paths(tree: DraftTree, device: torch.device) -> _Paths:
-    nodes = torch.from_numpy(tree.leaf_paths.astype("int64"))
-    padding = nodes < 0
     place_of = [0] * tree.nodes
-    for place, node in enumerate(nodes.flatten().tolist()):
+    for place, node in enumerate(tree.leaf_paths.flatten().tolist()):
         if node >= 0:
             place_of[node] = place
-    return _Paths(nodes.clamp(min=0).flatten().to(device), padding.to(device), torch.tensor(place_of, device=device))
+    nodes = torch.tensor(tree.leaf_paths.tolist(), device=device)
+    return _Paths(nodes.clamp(min=0), torch.tensor(place_of, device=device))

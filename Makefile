@@ -1,0 +1,56 @@
+# `make` and `make help` list what there is. Nothing here reads an environment variable.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+.PHONY: help install bench test check mini clean
+
+# The first that is new enough. Another one: make PYTHON=/path/to/python3
+NEW_ENOUGH := import sys; sys.exit(sys.version_info < (3, 11))
+PYTHON = $(shell for name in python3 python3.13 python3.12 python3.11; do \
+  $$name -c '$(NEW_ENOUGH)' 2> /dev/null && echo $$name && break; done)
+CONSTRAINTS := constraints-$(if $(wildcard /proc/driver/nvidia)$(shell command -v nvidia-smi),gpu,cpu).txt
+# Installed once for these files; `make install` works again only after they change.
+STAMP := .venv/.installed-$(CONSTRAINTS)
+BIN := .venv/bin
+QUICK := tests/test_house_rules.py tests/test_topology.py tests/bench tests/report tests/models/test_cost.py \
+  $(addprefix tests/ops/test_,conv.py pairs.py reference.py)
+
+help: ## this list
+	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' Makefile | expand -t 16
+
+install: $(STAMP) ## .venv with specla, its tools, and the tested versions
+
+bench: $(STAMP) ## the main measurement, then its report in reports/; picks up where it was stopped
+	@status=0; $(BIN)/specla bench e2e experiment=bench || status=$$?; \
+	case $$status in 0|3|4) $(BIN)/specla report || exit ;; esac; exit $$status
+
+test: check ## check, then every test
+	$(BIN)/python -m pytest -q -n 2 tests
+
+check: $(STAMP) ## ruff, mypy, and the quick tests, in a minute
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy specla
+	$(BIN)/python -m pytest -q -n 2 -m "not slow" $(QUICK)
+
+mini: $(STAMP) ## train the bundled model again, into .cache/gdn-mini (see CONTRIBUTING.md)
+	$(BIN)/specla train corpus
+	$(BIN)/specla train target
+
+clean: ## delete .venv and the tools' caches; runs, reports and trained models stay
+	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist
+	find specla tests -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(STAMP): pyproject.toml $(CONSTRAINTS)
+	@$(or $(PYTHON),false) -c '$(NEW_ENOUGH)' 2> /dev/null || { \
+	  echo 'specla needs Python 3.11 or newer: install it, or say where it is: make PYTHON=/path/to/python3' >&2; exit 1; }
+	@$(PYTHON) -c 'import ensurepip, venv' 2> /dev/null || { \
+	  echo '$(PYTHON) cannot make a virtual environment: install its venv package (apt install python3-venv)' >&2; exit 1; }
+	@$(BIN)/python -c '' 2> /dev/null || { rm -rf .venv; $(PYTHON) -m venv .venv; }
+	@rm -f .venv/.installed-*
+	@echo "Installing specla and what it needs, at the versions of $(CONSTRAINTS)"
+	@# Older releases of pip download whole packages to read what they need.
+	@$(BIN)/python -m pip install --quiet --upgrade 'pip>=25'
+	$(BIN)/python -m pip install --quiet --editable '.[dev]' --constraint $(CONSTRAINTS)
+	@touch $@

@@ -1,0 +1,1 @@
+"""What the measuring commands run, a file a kind."""

@@ -1,0 +1,68 @@
+"""What a plan will take, before anything runs: rough seconds and memory, from the shapes alone."""
+
+from dataclasses import dataclass
+
+from specla.bench.cells import Cell
+from specla.bench.settings import ModelSettings
+from specla.models.config import GatedDeltaNetConfig
+from specla.models.cost import ModelCost
+
+
+@dataclass(frozen=True)
+class Rates:
+    """What a device of its kind does in round numbers; an estimate is good to a factor of two or three.
+
+    Attributes:
+        bytes_s: memory bandwidth that matrix products reach.
+        flops_s: of matrix products.
+        layer_us: overhead of one layer of one step.
+        node_us: overhead of one node in one layer, where a strategy walks node by node.
+    """
+
+    bytes_s: float
+    flops_s: float
+    layer_us: float
+    node_us: float
+
+
+RATES = {"cpu": Rates(12e9, 6e10, 350.0, 60.0), "cuda": Rates(3.5e12, 4e14, 40.0, 4.0)}
+_WALKS = ("sequential_replay", "parent_pointer", "chain")
+_TOKENS_A_STEP = 2.0
+"""Of speculation, where the acceptance is not known before it is measured."""
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """Of one cell: seconds on the clock, gate and warm-up included, and bytes held."""
+
+    seconds: float
+    memory_bytes: int
+
+
+def model_config(settings: ModelSettings) -> GatedDeltaNetConfig:
+    """The shape that the settings describe."""
+    shared = GatedDeltaNetConfig.__dataclass_fields__.keys() & settings.__dataclass_fields__.keys()
+    return GatedDeltaNetConfig(**{name: getattr(settings, name) for name in shared})
+
+
+def estimate(cell: Cell, device: str, dtype: str) -> Estimate:
+    """A cell's cost on a device of this kind.
+
+    Args:
+        cell: to be measured.
+        device: `cpu` or `cuda`.
+        dtype: that the model will have.
+    """
+    rates, workload = RATES[device.partition(":")[0]], cell.settings.workload
+    cost = ModelCost.of(model_config(cell.settings.model), dtype)
+    batch, nodes = workload.batch, cell.tree.nodes
+    traffic = cost.step(batch, nodes)
+    layers = cost.config.num_hidden_layers
+    walked = nodes if cell.method.verify in _WALKS else 1
+    step = traffic.total_bytes / rates.bytes_s + cost.step_flops(batch, nodes) / rates.flops_s
+    step += layers * (rates.layer_us + walked * rates.node_us) * 1e-6
+    items = max(1, (workload.prompts or batch) // batch)
+    steps = items * (workload.max_new_tokens or 1) / (1.0 if cell.method.verify == "ar" else _TOKENS_A_STEP)
+    passes = cell.settings.measure.repeats + 1
+    states = nodes + 1 if cell.method.recover == "snapshot" else 1
+    return Estimate(passes * steps * step, cost.held_bytes(batch, states + 1))

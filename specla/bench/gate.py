@@ -1,0 +1,68 @@
+"""The losslessness gate: before any speedup is shown, the emitted text must be the target's own."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+
+from specla.bench.record import Lossless
+from specla.engine.decode import Prefilled
+from specla.engine.teacher import forced_scores
+from specla.models.gated_deltanet import GatedDeltaNetLM
+from specla.ops.sampling import Sampling
+
+NEAR_TIE_EPSILONS: dict[torch.dtype, float] = {torch.float32: 64.0, torch.bfloat16: 4.0, torch.float16: 8.0}
+"""A token is a near tie when it scores within this many machine epsilons, times the largest score, of the best.
+
+Logits are rounded to the dtype once, and the state of a recurrent model carries the rounding of every step before: a few
+epsilons in 16 bits, where the logits' own rounding rules, and a few dozen in float32, where accumulation does.
+"""
+
+
+@dataclass(frozen=True)
+class GateResult:
+    """What the gate found over some texts.
+
+    Attributes:
+        lossless: exact where every token is AR's; near_tie where some differ within the bound; else failed.
+        near_ties: positions within the bound that are not the argmax.
+        positions: positions compared.
+        reason: where and by how much the gate failed; empty otherwise.
+    """
+
+    lossless: Lossless
+    near_ties: int
+    positions: int
+    reason: str = ""
+
+    def __add__(self, other: "GateResult") -> "GateResult":
+        order = (Lossless.EXACT, Lossless.NEAR_TIE, Lossless.FAILED)
+        worst = max(self.lossless, other.lossless, key=order.index)
+        return GateResult(
+            worst, self.near_ties + other.near_ties, self.positions + other.positions, self.reason or other.reason
+        )
+
+
+def check_texts(
+    model: GatedDeltaNetLM,
+    start: Prefilled,
+    emitted: Sequence[Sequence[int]],
+    reference: Sequence[Sequence[int]],
+    sampling: Sampling,
+) -> GateResult:
+    """Compare emitted texts, a row each, with AR's; where they differ, ask the target itself in a teacher-forced pass."""
+    positions = sum(len(tokens) - 1 for tokens in emitted)
+    if all(list(a) == list(b) for a, b in zip(emitted, reference, strict=True)):
+        return GateResult(Lossless.EXACT, 0, positions)
+    bound = NEAR_TIE_EPSILONS[model.dtype] * torch.finfo(model.dtype).eps
+    ties = 0
+    for row, forced in enumerate(forced_scores(model, start, emitted, sampling)):
+        for place, (margin, scale) in enumerate(zip(forced.margin, forced.scale, strict=True)):
+            if margin > bound * max(1.0, scale):
+                where = f"row {row}, token {place + 1}: scores {margin:.3g} below the target's choice"
+                return GateResult(Lossless.FAILED, ties, positions, f"{where}, the rounding bound is {bound * scale:.3g}")
+            ties += margin > 0
+        if len(emitted[row]) != len(reference[row]) and ties == 0:
+            reason = f"row {row}: {len(emitted[row])} tokens where AR emits {len(reference[row])}"
+            return GateResult(Lossless.FAILED, ties, positions, reason)
+    return GateResult(Lossless.NEAR_TIE, ties, positions)

@@ -1,0 +1,70 @@
+"""Streaming generation: text is handed out as soon as a step has accepted it."""
+
+import time
+from collections.abc import Generator
+from dataclasses import dataclass
+from typing import Any
+
+from specla.bench.cells import Plan
+from specla.bench.counting import counts
+from specla.bench.measure import Method
+from specla.bench.stats import draft_efficiency, tau
+from specla.bench.subject import Subject, load_target, resolve_device, resolve_dtype
+from specla.bench.workloads.base import Prompt
+from specla.errors import SpeclaError
+
+
+@dataclass(frozen=True)
+class Summary:
+    """How a generation went: one line for people, one document for programs."""
+
+    line: str
+    document: dict[str, Any]
+
+
+def stream(plan: Plan, prompt: str) -> Generator[str, None, Summary]:
+    """The continuation of a prompt, piece by piece, and at the end its summary.
+
+    Raises:
+        SpeclaError: the plan has more than one cell or one that cannot run, the prompt is empty, or a model is missing.
+    """
+    cells = [cell for cell in plan.cells if cell.status == "pending"]
+    if len(plan.cells) != 1:
+        raise SpeclaError(f"generate: the overrides make {len(plan.cells)} cells; give one value each")
+    if not cells:
+        raise SpeclaError(f"generate: {plan.cells[0].reason}")
+    if not prompt.strip():
+        raise SpeclaError("generate: the prompt is empty; give some text to continue")
+    settings = cells[0].settings
+    device = resolve_device(settings.device)
+    target = load_target(settings.model, resolve_dtype(settings.dtype, device), device, settings.seed)
+    subject = Subject(target, settings, [Prompt("prompt", "prompt", prompt)])
+    method, item = Method(cells[0], subject), subject.items[0]
+    decoding, steps, shown, tokens = method.start(item), [], "", item.start.roots[:]
+    started = time.perf_counter()
+    while not decoding.done:
+        steps.append(decoding.step())
+        tokens += steps[-1].emitted[0]
+        text = target.tokenizer.decode(tokens)
+        # A character may be cut between two tokens: hold back what does not decode yet.
+        ready = text if decoding.done else text.rstrip("\ufffd")
+        yield ready[len(shown) :]
+        shown = ready
+    if not steps:
+        yield target.tokenizer.decode(tokens)
+    seconds = time.perf_counter() - started
+    counted = counts([("prompt", [(step, 0) for step in steps])])
+    emitted, efficiency = len(tokens) - 1, draft_efficiency(counted)
+    document = {
+        "schema": 1,
+        "command": "generate",
+        "text": target.tokenizer.decode(tokens),
+        "tokens": len(tokens),
+        "tau": tau(counted),
+        "draft_efficiency": efficiency,
+        "tok_s": emitted / seconds if steps else None,
+        "method": vars(cells[0].method),
+    }
+    used = f"{cells[0].method.verify}, {cells[0].method.drafter}, {cells[0].method.topology}"
+    rate = f"{emitted / seconds:.0f} tok/s, tau {tau(counted):.2f}" if steps else "one token"
+    return Summary(f"{len(tokens)} tokens, {rate} ({used})", document)

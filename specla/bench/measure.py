@@ -1,0 +1,185 @@
+"""Timing decodes: one shared prefill, paired and interleaved repeats, windows that end before any row is idle."""
+
+import gc
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import torch
+
+from specla.bench.cells import Cell
+from specla.bench.counting import counts
+from specla.bench.gate import GateResult, check_texts
+from specla.bench.record import Counts, Sample, Split
+from specla.bench.subject import Item, Subject
+from specla.drafters.base import Drafter, NoDrafter
+from specla.drafters.ngram import NgramDrafter
+from specla.drafters.oracle import OracleDrafter
+from specla.engine.decode import Decoding, Step, trace_rows
+from specla.errors import SpeclaError
+from specla.ops import pairs
+from specla.ops.verify import Auto, DispatchTable, get_verify
+
+
+@dataclass(frozen=True)
+class Timed:
+    """One timed window."""
+
+    seconds: float
+    tokens: int
+    steps: int
+    split: Split
+
+
+class Method:
+    """A cell's way of decoding its subject.
+
+    Args:
+        cell: names the method.
+        subject: what it decodes.
+        table: measured on this device, for `auto`.
+    """
+
+    def __init__(self, cell: Cell, subject: Subject, table: DispatchTable | None = None) -> None:
+        self.cell, self.subject = cell, subject
+        engine = cell.settings.engine
+        assert engine.verify is not None and engine.recover is not None
+        self.recover = engine.recover
+        self.verify = get_verify(engine.verify, pairs.NEEDS[engine.recover])
+        if isinstance(self.verify, Auto):
+            self.verify.table = table
+
+    @property
+    def why(self) -> str:
+        """What `auto` picked for the whole tree, and why; empty for all others."""
+        if not isinstance(self.verify, Auto):
+            return ""
+        shape = self.subject.model.config.head_shape
+        return self.verify.choose(self.cell.tree, self.cell.settings.workload.batch, shape)[1]
+
+    def start(self, item: Item) -> Decoding:
+        """A fresh decode of an item."""
+        drafter = make_drafter(self.cell, self.subject, item)
+        subject = self.subject
+        return Decoding(
+            subject.model, item.start, self.cell.tree, drafter, self.verify, self.recover, subject.stop, subject.sampling
+        )
+
+    def decode(self, item: Item) -> tuple[Decoding, list[Step]]:
+        """Decode an item to the end of every row."""
+        decoding, steps = self.start(item), list[Step]()
+        while not decoding.done:
+            steps.append(decoding.step())
+            trace_rows(decoding)
+        return decoding, steps
+
+    def time(self, item: Item) -> Timed:
+        """Decode an item until its first row ends, on the clock; an oracle's new traces are made off it."""
+        decoding, steps = self.start(item), list[Step]()
+        seconds = 0.0
+        while not any(decoding.finished):
+            started = _now(self.subject)
+            steps.append(decoding.step())
+            seconds += _now(self.subject) - started
+            trace_rows(decoding)
+        phases = [sum(step.seconds[i] for step in steps) / len(steps) * 1e6 if steps else 0.0 for i in range(4)]
+        tokens = sum(len(tokens) for step in steps for tokens in step.emitted)
+        return Timed(seconds, tokens, len(steps), Split(*phases))
+
+
+def make_drafter(cell: Cell, subject: Subject, item: Item) -> Drafter:
+    """The drafter of a cell, for one item."""
+    drafter = cell.settings.drafter
+    match drafter.name:
+        case "none":
+            return NoDrafter()
+        case "ngram":
+            assert drafter.min_ngram is not None and drafter.max_ngram is not None
+            return NgramDrafter(drafter.min_ngram, drafter.max_ngram)
+        case "oracle":
+            vocabulary, seed = subject.model.config.vocab_size, cell.settings.seed
+            return OracleDrafter(drafter.alpha, subject.traces[item.index], vocabulary, seed)
+    raise SpeclaError(f"drafter={drafter.name}: not built yet")
+
+
+def gate(method: Method, items: Sequence[Item]) -> tuple[GateResult, Counts]:
+    """Decode every item to its end: whether the texts are the target's, and what was accepted."""
+    result: GateResult | None = None
+    rows = []
+    for item in items:
+        decoding, steps = method.decode(item)
+        found = check_texts(
+            method.subject.model,
+            item.start,
+            decoding.emitted,
+            method.subject.reference(item),
+            method.subject.sampling,
+        )
+        result = found if result is None else result + found
+        rows += [(category, [(step, row) for step in steps]) for row, category in enumerate(item.categories)]
+    assert result is not None
+    return result, counts(rows)
+
+
+def time_block(
+    baseline: Method, methods: Sequence[Method], items: Sequence[Item], repeats: int, tick: Callable[[], None]
+) -> list[list[Sample]]:
+    """Time AR and a few methods over all items, interleaved: every repeat runs all of them, in another order each time.
+
+    Args:
+        baseline: AR, whose samples come first in the result.
+        methods: to be paired with it.
+        tick: called after every timed window.
+
+    Returns:
+        The samples of AR, then of each method in order.
+    """
+    everyone = [baseline, *methods]
+    samples: list[list[Sample]] = [[] for _ in everyone]
+    with _quiet():
+        for repeat in range(repeats):
+            for item in items:
+                timed: dict[int, tuple[int, Timed]] = {}
+                for order in range(len(everyone)):
+                    who = (order + repeat + item.index) % len(everyone)
+                    timed[who] = (order, everyone[who].time(item))
+                    tick()
+                ar = timed[0][1]
+                for who, (order, one) in timed.items():
+                    if one.steps:
+                        samples[who].append(_sample(repeat, item, order, one, ar))
+    return samples
+
+
+def _sample(repeat: int, item: Item, order: int, timed: Timed, ar: Timed) -> Sample:
+    return Sample(
+        repeat=repeat,
+        item=item.index,
+        seconds=timed.seconds,
+        tokens=timed.tokens,
+        steps=timed.steps,
+        category=item.category,
+        prompts=item.prompts,
+        order=order,
+        ar_seconds=ar.seconds,
+        ar_tokens=ar.tokens,
+        split_us=timed.split,
+    )
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """No garbage collection inside: its pauses would land on whichever method happens to run."""
+    gc.collect()
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
+
+
+def _now(subject: Subject) -> float:
+    if subject.model.device.type == "cuda":
+        torch.cuda.synchronize()
+    return time.perf_counter()

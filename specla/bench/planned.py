@@ -1,0 +1,56 @@
+"""From a planned cell to the record that will hold its measurement. No torch."""
+
+from specla.bench.cells import Cell
+from specla.bench.machine import device_name
+from specla.bench.record import Method, Record, Sampling, Status, TopologyInfo
+
+
+def planned_record(cell: Cell, fingerprint: str, device: str, dtype: str) -> Record:
+    """A cell's record before anything is measured: pending, or not applicable with the reason.
+
+    Args:
+        cell: of the plan.
+        fingerprint: covers config, code, weights, data and device.
+        device: `cpu` or `cuda`; the record names the chip.
+        dtype: that `auto` became.
+    """
+    settings = cell.settings
+    return Record(
+        command=cell.command,
+        fingerprint=fingerprint,
+        method=Method(**vars(cell.method)),
+        status=Status(cell.status),
+        reason=cell.reason,
+        batch=settings.workload.batch,
+        nodes=cell.tree.nodes,
+        workload=settings.workload.name,
+        dtype=dtype,
+        device=device_name(device),
+        model=settings.model.name,
+        overrides=cell.overrides,
+        group=cell.group,
+        topology=_topology(cell),
+        alpha_asked=_alpha(cell),
+        drafter_cost=settings.drafter.cost,
+        synthetic=settings.drafter.name == "oracle" or settings.model.weights == "random",
+        sampling=Sampling(settings.sampling.temperature, settings.sampling.top_p),
+    )
+
+
+def _topology(cell: Cell) -> TopologyInfo:
+    dials = cell.settings.topology
+    return TopologyInfo(
+        name=dials.name,
+        length=cell.tree.depth or None,
+        branching=dials.branching,
+        nodes=cell.tree.nodes,
+        parents=cell.tree.parents,
+        margin=dials.margin,
+    )
+
+
+def _alpha(cell: Cell) -> float | tuple[tuple[float, ...], ...] | None:
+    alpha = cell.settings.drafter.alpha
+    if alpha is None or isinstance(alpha, float):
+        return alpha
+    return tuple((line,) if isinstance(line, float) else tuple(line) for line in alpha)

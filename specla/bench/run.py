@@ -1,0 +1,187 @@
+"""A whole run: plan, load, measure what is not measured yet, and leave a run folder behind."""
+
+import hashlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+import yaml
+
+from specla.bench.bandwidth import measure_bandwidth
+from specla.bench.cases.e2e import BLOCK, Events, run_cells
+from specla.bench.cells import Cell, Plan
+from specla.bench.machine import code_digest, device_name, machine_record
+from specla.bench.planned import planned_record
+from specla.bench.record import Record, Status
+from specla.bench.settings import ModelSettings, to_plain
+from specla.bench.store import RunFolder
+from specla.bench.subject import Subject, Target, load_target, resolve_device, resolve_dtype
+from specla.bench.summary import Document, build_document
+
+
+@dataclass(frozen=True)
+class Observer:
+    """Whoever watches a run.
+
+    Attributes:
+        log: called with every line worth keeping; it goes to log.txt too.
+        total: called once with the units of work to come.
+        tick: called after every unit, with what is being done.
+    """
+
+    log: Callable[[str], None]
+    total: Callable[[int], None]
+    tick: Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class RunResult:
+    """How a run ended: its folder and its document."""
+
+    path: Path
+    document: Document
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A plan whose inputs were found good: nothing is written before this exists.
+
+    Attributes:
+        plan: what to measure.
+        groups: cells that share a subject, AR first, with the subject.
+        planned: by config_hash, every cell's record before it is measured.
+        fingerprint: of the run: config, weights, data and device, but not the code.
+    """
+
+    plan: Plan
+    groups: list[tuple[Subject, list[Cell]]]
+    planned: dict[str, Record]
+    fingerprint: str
+
+
+def prepare(plan: Plan) -> Prepared:
+    """Load every model and workload of a plan.
+
+    Raises:
+        SpeclaError: a checkpoint, tokenizer or prompt file is missing, damaged or does not fit.
+    """
+    groups: dict[str, list[Cell]] = {}
+    for cell in plan.cells:
+        if cell.status == "pending" and cell.ar_hash is not None:
+            groups.setdefault(cell.ar_hash, []).append(cell)
+    targets: dict[tuple[object, ...], Target] = {}
+    subjects = {ar_hash: _subject(cells[0], targets) for ar_hash, cells in groups.items()}
+    code, planned = code_digest(), {}
+    digests = []
+    for cell in plan.cells:
+        subject = subjects.get(cell.ar_hash or "")
+        device = resolve_device(cell.settings.device)
+        dtype = str(resolve_dtype(cell.settings.dtype, device)).removeprefix("torch.")
+        data = "" if subject is None else subject.digest
+        covered = (cell.config_hash, code, data, device_name(device), dtype, torch.__version__)
+        planned[cell.config_hash] = planned_record(cell, _sha256(*covered), device, dtype)
+        digests.append(_sha256(data, device_name(device), dtype))
+    ordered = [(subjects[ar], sorted(cells, key=lambda cell: cell.config_hash != ar)) for ar, cells in groups.items()]
+    return Prepared(plan, ordered, planned, _sha256(plan.config_hash, *digests))
+
+
+def run(prepared: Prepared, out: Path, slug: str, resume: bool, observer: Observer) -> RunResult:
+    """Measure every cell that the run folder does not hold yet, one subject after another.
+
+    An interrupt (KeyboardInterrupt) passes through after summary.json was written; finished cells stay.
+
+    Args:
+        prepared: from `prepare`.
+        out: the folder of runs.
+        slug: the start of the run folder's name.
+        resume: take cells that were finished earlier from the folder, where code and inputs are the same.
+        observer: who watches.
+    """
+    plan = prepared.plan
+    settings = plan.cells[0].settings
+    torch.set_num_threads(settings.threads or torch.get_num_threads())
+    device = resolve_device(settings.device)
+    env = machine_record(device, settings.threads)
+    config = yaml.safe_dump(_config(plan), sort_keys=False, default_flow_style=None, width=120)
+    with RunFolder.open(out, slug, prepared.fingerprint, config, env) as folder:
+        finished = set(folder.finished) if resume else set()
+
+        def log(line: str) -> None:
+            folder.log(line)
+            observer.log(line)
+
+        for note in (*folder.notes, *plan.notes):
+            log(note)
+        for record in prepared.planned.values():
+            if record.fingerprint not in folder.finished or not resume:
+                folder.append(record)
+        todo = [_todo(cells, prepared, finished) for _, cells in prepared.groups]
+        if kept := sum(1 for record in prepared.planned.values() if record.fingerprint in finished):
+            log(f"{kept} of {len(plan.cells)} cells were measured earlier with the same code and inputs: kept")
+        observer.total(sum(_units(cells, len(subject.prompts)) for (subject, _), cells in zip(prepared.groups, todo, strict=True)))
+
+        def record(one: Record) -> None:
+            if one.fingerprint not in finished:
+                folder.append(one)
+                finished.add(one.fingerprint)
+                if one.status is Status.FAILED:
+                    log(f"failed: {' '.join(one.overrides)}: {one.reason}")
+
+        def document() -> Document:
+            return build_document(folder.records, plan.command, folder.path.name, device_name(device))
+
+        try:
+            if any(todo):
+                bandwidth = measure_bandwidth(device)
+                for (subject, _), cells in zip(prepared.groups, todo, strict=True):
+                    if cells:
+                        run_cells(cells, subject, prepared.planned, bandwidth, Events(record, observer.tick))
+        finally:
+            result = document()
+            folder.write_summary(result)
+        return RunResult(folder.path, result)
+
+
+def _subject(cell: Cell, targets: dict[tuple[object, ...], Target]) -> Subject:
+    settings = cell.settings
+    device = resolve_device(settings.device)
+    dtype = resolve_dtype(settings.dtype, device)
+    key: tuple[ModelSettings, torch.dtype, str, int] = (settings.model, dtype, device, settings.seed)
+    if key not in targets:
+        targets[key] = load_target(settings.model, dtype, device, settings.seed)
+    return Subject(targets[key], settings)
+
+
+def _todo(cells: list[Cell], prepared: Prepared, finished: set[str]) -> list[Cell]:
+    """The cells still to be measured, with AR in front again: it is timed beside whatever it is compared with."""
+    baseline, *others = cells
+    left = [cell for cell in others if prepared.planned[cell.config_hash].fingerprint not in finished]
+    if left or prepared.planned[baseline.config_hash].fingerprint not in finished:
+        return [baseline, *left]
+    return []
+
+
+def _units(cells: list[Cell], prompts: int) -> int:
+    """Gates and timed windows of one subject."""
+    if not cells:
+        return 0
+    others = len(cells) - 1
+    blocks = max(1, -(-others // BLOCK))
+    settings = cells[0].settings
+    return len(cells) + settings.measure.repeats * (prompts // settings.workload.batch) * (others + blocks)
+
+
+def _config(plan: Plan) -> dict[str, object]:
+    """What config.yaml keeps: what was typed, and every cell's settings in full where they differ from the first's."""
+    cells = [{"overrides": list(cell.overrides), "group": cell.group} for cell in plan.cells]
+    return {"command": plan.command, "typed": list(plan.words), "first": to_plain(plan.cells[0].settings), "cells": cells}
+
+
+def _sha256(*parts: str) -> str:
+    return hashlib.sha256("\x00".join(parts).encode()).hexdigest()
+
+
+def exit_status(document: Document) -> int:
+    """The exit code of a measuring command: 0 ok, 3 inconclusive or partial, 4 a measurement or a gate failed."""
+    return {"passed": 0, "inconclusive": 3, "partial": 3, "failed": 4, "regression": 1}[document["status"]]

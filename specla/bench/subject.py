@@ -1,0 +1,146 @@
+"""What a cell decodes: a model, its prompts after their prefill, and AR's text of each, shared by all cells that agree."""
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+
+from specla.bench.estimate import model_config
+from specla.bench.settings import ModelSettings, Settings
+from specla.bench.workloads.base import Prompt, load_prompts, prompts_digest
+from specla.drafters.base import NoDrafter
+from specla.engine.decode import Decoding, Prefilled, StopRule, prefill
+from specla.errors import SpeclaError
+from specla.models.checkpoint import load_model, random_model, read_config, resolve_folder, weights_digest
+from specla.models.gated_deltanet import GatedDeltaNetLM
+from specla.models.tokenizer import ByteTokenizer, TextTokenizer, Tokenizer
+from specla.ops.sampling import Sampling
+from specla.ops.verify import get_verify
+from specla.topology import MAX_NODES, chain
+
+DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+
+
+def resolve_device(name: str) -> str:
+    """The device that `auto` stands for: the CPU, until the engine has a form of its own for GPUs."""
+    return "cpu" if name == "auto" else name
+
+
+def resolve_dtype(name: str, device: str) -> torch.dtype:
+    """The dtype that `auto` stands for: float32 on a CPU, bfloat16 on a GPU."""
+    return DTYPES[("float32" if device == "cpu" else "bfloat16") if name == "auto" else name]
+
+
+@dataclass(frozen=True)
+class Target:
+    """A loaded model and its tokenizer; `digest` is of the weights."""
+
+    model: GatedDeltaNetLM
+    tokenizer: Tokenizer
+    digest: str
+
+
+def load_target(settings: ModelSettings, dtype: torch.dtype, device: str, seed: int) -> Target:
+    """Load the model of a cell.
+
+    Raises:
+        SpeclaError: no checkpoint, a damaged one, or one whose vocabulary does not fit its tokenizer.
+    """
+    if settings.weights == "random":
+        config = model_config(settings)
+        digest = hashlib.sha256(f"random {seed} {config}".encode()).hexdigest()
+        return Target(random_model(config, dtype, device, seed), ByteTokenizer(config), digest)
+    if settings.path is None:
+        raise SpeclaError(f"model={settings.name}: give model.path=FOLDER, or model.weights=random to time its shape")
+    folder = resolve_folder(settings.path)
+    tokenizer = TextTokenizer(folder, read_config(folder))
+    return Target(load_model(folder, dtype, device), tokenizer, weights_digest(folder))
+
+
+@dataclass(frozen=True)
+class Item:
+    """One batch of prompts.
+
+    Attributes:
+        index: place in the workload.
+        prompts: ids, a prompt a row.
+        categories: a category a row.
+        start: after the prefill.
+    """
+
+    index: int
+    prompts: tuple[str, ...]
+    categories: tuple[str, ...]
+    start: Prefilled
+
+    @property
+    def category(self) -> str:
+        """The category of all rows, or 'mixed'."""
+        return self.categories[0] if len(set(self.categories)) == 1 else "mixed"
+
+
+class Subject:
+    """A model and the items it decodes, with AR's text of each.
+
+    Args:
+        target: the model.
+        settings: of any cell that decodes this subject; sampling, workload and seed count.
+        prompts: in place of the workload's.
+    """
+
+    def __init__(self, target: Target, settings: Settings, prompts: Sequence[Prompt] | None = None) -> None:
+        self.target, self.settings = target, settings
+        self.sampling = Sampling(settings.sampling.temperature, settings.sampling.top_p, settings.seed)
+        self.prompts = list(prompts) if prompts is not None else load_prompts(settings.workload)
+        eos = target.model.config.eos_token_id
+        assert settings.workload.max_new_tokens is not None
+        self.stop = StopRule(settings.workload.max_new_tokens, frozenset() if eos is None else frozenset({eos}))
+
+    @property
+    def model(self) -> GatedDeltaNetLM:
+        """The target."""
+        return self.target.model
+
+    @property
+    def digest(self) -> str:
+        """sha256 of weights and prompts."""
+        return hashlib.sha256(f"{self.target.digest} {prompts_digest(self.prompts)}".encode()).hexdigest()
+
+    @cached_property
+    def items(self) -> list[Item]:
+        """The prompts in batches, prefilled."""
+        size = self.settings.workload.batch
+        return [self._item(i, self.prompts[i * size : (i + 1) * size]) for i in range(len(self.prompts) // size)]
+
+    def _item(self, index: int, prompts: Sequence[Prompt]) -> Item:
+        limit = self.settings.workload.prompt_tokens
+        ids = [self.target.tokenizer.encode(prompt.text)[-limit if limit else None :] for prompt in prompts]
+        empty = [prompt.id for prompt, tokens in zip(prompts, ids, strict=True) if not tokens]
+        if empty:
+            raise SpeclaError(f"workload={self.settings.workload.name}: prompt {empty[0]!r} has no tokens")
+        first_row = index * len(prompts)
+        start = prefill(self.model, ids, self.sampling, range(first_row, first_row + len(prompts)))
+        return Item(index, tuple(p.id for p in prompts), tuple(p.category for p in prompts), start)
+
+    @cached_property
+    def traces(self) -> list[list[list[int]]]:
+        """AR's tokens of every item and row, the prefill's first, run on through any end of text.
+
+        They are longer than the limit by the deepest draft there can be, so that an oracle never runs out of them.
+        """
+        return [self._trace(item) for item in self.items]
+
+    def _trace(self, item: Item) -> list[list[int]]:
+        stop = StopRule(self.stop.max_new_tokens + MAX_NODES)
+        decoding = Decoding(
+            self.model, item.start, chain(0), NoDrafter(), get_verify("ar"), "in_place", stop, self.sampling
+        )
+        while not decoding.done:
+            decoding.step()
+        return decoding.emitted
+
+    def reference(self, item: Item) -> list[list[int]]:
+        """AR's text of an item, cut by the stop rule: what every method must emit."""
+        return [self.stop.cut(trace, 0)[0] for trace in self.traces[item.index]]

@@ -1,0 +1,86 @@
+"""`specla bench`: measure, and leave a run folder behind."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from specla.cli.console import ConfigDir, JsonFlag, Overrides, log, print_json, progress
+
+app = typer.Typer(no_args_is_help=True, help="Measure decoding end to end, beside autoregressive decoding and the baselines.")
+
+Out = Annotated[Path, typer.Option("--out", help="The folder of runs.")]
+
+
+@app.command()
+def e2e(
+    overrides: Overrides = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="List the cells with rough estimates; run nothing.")] = False,
+    json: JsonFlag = False,
+    out: Out = Path("runs"),
+    no_resume: Annotated[bool, typer.Option("--no-resume", help="Measure finished cells again.")] = False,
+    config_dir: ConfigDir = None,
+    cfg: Annotated[bool, typer.Option("--cfg", help="Print the composed configuration of the first cell and exit.")] = False,
+) -> None:
+    """End-to-end decoding: the losslessness gate, then speedup over AR, for every cell of a sweep.
+
+    Examples: specla bench e2e topology=chain,kary drafter=ngram,oracle drafter.alpha=0.6,0.8
+    | specla bench e2e experiment=bench --dry-run
+    """
+    measure("bench e2e", list(overrides or []), dry_run=dry_run, json=json, out=out, resume=not no_resume, config_dir=config_dir, cfg=cfg)
+
+
+def measure(
+    command: str,
+    words: list[str],
+    *,
+    dry_run: bool,
+    json: bool,
+    out: Path,
+    resume: bool,
+    config_dir: str | None,
+    cfg: bool,
+) -> None:
+    """What every measuring command does with its words."""
+    from specla.bench.plan import composed_yaml, plan
+
+    if cfg:
+        typer.echo(composed_yaml(command, words, config_dir), nl=False)
+        return
+    planned = plan(command, words, config_dir)
+    if dry_run:
+        _dry_run(planned, json)
+        return
+    # Torch is loaded here: a plan, a dry run and every wrong word are answered without it.
+    from specla.bench.run import Observer, exit_status, prepare, run
+    from specla.cli.results import print_results
+
+    prepared = prepare(planned)
+    with progress(command) as (total, tick):
+        result = run(prepared, out, _slug(command, words), resume, Observer(log, total, tick))
+    print_results(result.document)
+    typer.echo(f"\n{result.path}  (specla report {result.path})")
+    if json:
+        print_json(result.document)
+    raise typer.Exit(exit_status(result.document))
+
+
+def _dry_run(planned: "Plan", json: bool) -> None:  # noqa: F821
+    from specla.bench.machine import cpu_model
+    from specla.bench.planned import planned_record
+    from specla.bench.summary import build_document
+    from specla.cli.results import print_plan
+
+    for note in planned.notes:
+        log(note)
+    print_plan(planned)
+    if json:
+        records = [planned_record(cell, cell.config_hash, "cpu", cell.settings.dtype) for cell in planned.cells]
+        print_json(build_document(records, planned.command, "", cpu_model()))
+
+
+def _slug(command: str, words: list[str]) -> str:
+    """The start of a run folder's name: the command, and the experiment where one is named."""
+    experiment = next((word.partition("=")[2] for word in words if word.startswith("experiment=")), "")
+    name = "-".join([*command.split(), *([experiment] if experiment else [])])
+    return "".join(c if c.isalnum() or c in "-._" else "-" for c in name)

@@ -1,0 +1,73 @@
+"""What the commands share: the progress bar, plain lines where there is no terminal, tables, JSON last."""
+
+import json
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Annotated, Any
+
+import typer
+
+Overrides = Annotated[
+    list[str] | None,
+    typer.Argument(help="Hydra overrides: model=gdn-mini topology=chain,kary topology.length=2,4 ...", metavar="[OVERRIDE]..."),
+]
+JsonFlag = Annotated[bool, typer.Option("--json", help="The last line of stdout is one JSON document.")]
+ConfigDir = Annotated[str | None, typer.Option("--config-dir", help="A conf folder of your own; its options come first.")]
+
+_LINE_EVERY_SECONDS = 10.0
+
+
+def log(line: str) -> None:
+    """One line on stderr."""
+    print(line, file=sys.stderr, flush=True)
+
+
+def print_json(document: Mapping[str, Any]) -> None:
+    """The document on one line of stdout."""
+    print(json.dumps(document, separators=(",", ":"), allow_nan=False, ensure_ascii=False))
+
+
+@contextmanager
+def progress(title: str) -> Iterator[tuple[Callable[[int], None], Callable[[str], None]]]:
+    """(set the total, advance by one with a description), on stderr: a bar on a terminal, plain lines elsewhere."""
+    if sys.stderr.isatty():
+        with _bar(title) as hooks:
+            yield hooks
+        return
+    done, total, last = 0, 0, time.monotonic()
+
+    def set_total(count: int) -> None:
+        nonlocal total
+        total = count
+
+    def tick(what: str) -> None:
+        nonlocal done, last
+        done += 1
+        if time.monotonic() - last >= _LINE_EVERY_SECONDS:
+            last = time.monotonic()
+            log(f"{title} {done}/{total}: {what}")
+
+    yield set_total, tick
+
+
+@contextmanager
+def _bar(title: str) -> Iterator[tuple[Callable[[int], None], Callable[[str], None]]]:
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+    columns = (
+        TextColumn("{task.fields[title]}"),
+        BarColumn(bar_width=24),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+        TextColumn("{task.description}", table_column=None),
+    )
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("", title=title, total=None)
+        yield (
+            lambda count: bar.update(task, total=count),
+            lambda what: bar.update(task, advance=1, description=what),
+        )

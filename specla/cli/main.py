@@ -1,0 +1,87 @@
+"""`specla`: the commands, and the one place where errors become exit codes."""
+
+import sys
+from typing import Annotated
+
+import typer
+
+from specla import __version__
+from specla.cli import bench, explain, generate, report, train
+from specla.errors import MeasurementError, SpeclaError
+
+app = typer.Typer(
+    name="specla",
+    help="Speculative decoding on gated delta net models: an engine, its baselines, and honest benchmarks.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
+)
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        typer.echo(f"specla {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    """Speculative decoding on gated delta net models: an engine, its baselines, and honest benchmarks."""
+
+
+app.add_typer(bench.app, name="bench")
+app.add_typer(train.app, name="train")
+app.command()(report.report)
+app.command()(generate.generate)
+app.command("list")(explain.list_options)
+app.command()(explain.explain)
+
+
+def main() -> None:
+    """Run the command line; the exit codes are those of README.md, 'Exit codes'."""
+    try:
+        app(standalone_mode=False)
+    except typer.Exit as stop:
+        sys.exit(stop.exit_code)
+    except typer.Abort:
+        sys.exit(130)
+    except SpeclaError as problem:
+        _fail(str(problem), 2)
+    except MeasurementError as problem:
+        _fail(str(problem), 4)
+    except KeyboardInterrupt:
+        _fail("interrupted; finished cells are kept, and the same command goes on from them", 130)
+    except BrokenPipeError:
+        sys.exit(0)
+    except OSError as problem:
+        _fail(f"{problem.filename or 'disk'}: {problem.strerror or problem}", 4)
+    except MemoryError:
+        _fail("out of memory: use a smaller model, batch or tree", 4)
+    except Exception as problem:
+        _usage_or_bug(problem)
+
+
+def _usage_or_bug(problem: Exception) -> None:
+    from click import ClickException
+
+    if isinstance(problem, ClickException):
+        problem.show()
+        sys.exit(2)
+    import traceback
+
+    traceback.print_exc()
+    _fail("this is a bug in specla: please report it with the lines above", 70)
+
+
+def _fail(line: str, code: int) -> None:
+    print(f"specla: {line}", file=sys.stderr)
+    sys.exit(code)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,27 @@
+"""`specla report`: tables and plots from run folders."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from specla.cli.console import JsonFlag, print_json
+
+
+def report(
+    runs: Annotated[list[Path] | None, typer.Argument(help="Run folders; the newest run where none is given.")] = None,
+    out: Annotated[Path, typer.Option("--out", help="The folder of reports.")] = Path("reports"),
+    runs_folder: Annotated[Path, typer.Option("--runs", help="Where the newest run is looked for.")] = Path("runs"),
+    name: Annotated[str | None, typer.Option("--name", help="The report's name; the first run's unless given.")] = None,
+    json: JsonFlag = False,
+) -> None:
+    """Make report.md, summary.json, CSV files and plots from runs, beside the paper's claims."""
+    # Pandas and matplotlib take a second to load: not for --help.
+    from specla.bench.store import newest_run
+    from specla.report.build import build_report
+
+    chosen = list(runs or [newest_run(runs_folder)])
+    result = build_report(chosen, out / (name or chosen[0].resolve().name))
+    typer.echo(str(result.path / "report.md"))
+    if json:
+        print_json(result.document)

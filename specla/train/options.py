@@ -1,0 +1,143 @@
+"""From the words of `specla train` to typed options: conf/train/*.yaml first, then what the user typed."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+
+import torch
+from omegaconf import OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from specla.bench.compose import composer
+from specla.bench.confdir import conf_dir, own_conf_dir
+from specla.bench.validate import nearest
+from specla.errors import SpeclaError
+from specla.models.checkpoint import ASSETS
+from specla.models.config import GatedDeltaNetConfig
+from specla.train.bpe import END_OF_TEXT_ID
+from specla.train.corpus import CorpusOptions, TextSource
+from specla.train.recipe import fetch_recipe, load_recipe
+from specla.train.target import TargetOptions
+
+_Schema = TypeVar("_Schema")
+
+
+@dataclass
+class SourceWords:
+    """One entry of `sources`."""
+
+    path: str
+    name: str = ""
+    licence: str = "unknown"
+    category: str = "prose"
+    version: str = ""
+    exclude: list[str] = field(default_factory=list)
+
+
+@dataclass
+class CorpusWords:
+    """The keys of conf/train/corpus.yaml."""
+
+    recipe: str | None = None
+    packages: str = ""
+    sources: list[SourceWords] = field(default_factory=list)
+    out: str = ""
+    vocab_size: int = 0
+    heldout_share: float = 0.0
+    arithmetic_share: float = 0.0
+    repeats_share: float = 0.0
+    seed: int = 0
+
+
+@dataclass
+class TargetWords:
+    """The keys of conf/train/target.yaml."""
+
+    corpus: str = ""
+    out: str = ""
+    steps: int = 0
+    batch_size: int = 0
+    sequence_length: int = 0
+    learning_rate: float = 0.0
+    warmup_steps: int = 0
+    decay_share: float = 0.0
+    weight_decay: float = 0.0
+    gradient_clip: float = 0.0
+    seed: int = 0
+    device: str = "auto"
+    compile: bool | None = None
+    save_every: int = 0
+    minutes: float | None = None
+
+
+def corpus_options(words: Sequence[str], config_dir: str | None = None) -> CorpusOptions:
+    """The corpus that the words ask for; packages of its recipe are fetched.
+
+    Raises:
+        SpeclaError: an unknown key, a value of the wrong type, no source, or a package that cannot be had.
+    """
+    read = _read("corpus", CorpusWords, words, config_dir)
+    shared = {name: getattr(read, name) for name in ("vocab_size", "heldout_share", "arithmetic_share", "repeats_share", "seed")}
+    sources = [
+        TextSource(s.name or Path(s.path).name, Path(s.path), s.licence, s.category, s.version, tuple(s.exclude))  # type: ignore[arg-type]
+        for s in read.sources
+    ]
+    if not sources:
+        if read.recipe is None:
+            raise SpeclaError("sources=[]: give at least one folder or file of text, or recipe=FILE")
+        sources = fetch_recipe(load_recipe(_recipe_file(read.recipe)), Path(read.packages))
+    return CorpusOptions(sources=sources, out=Path(read.out), **shared)
+
+
+def target_options(words: Sequence[str], config_dir: str | None = None) -> tuple[GatedDeltaNetConfig, TargetOptions]:
+    """The model and the training that the words ask for; `model=...` and `model.KEY=...` are those of the benchmarks.
+
+    Raises:
+        SpeclaError: an unknown key, a value of the wrong type or out of range.
+    """
+    model_words = [word for word in words if word.split("=")[0].split(".")[0] == "model"]
+    read = _read("target", TargetWords, [word for word in words if word not in model_words], config_dir)
+    own = None if config_dir is None else own_conf_dir(config_dir)
+    choices = tuple(word for word in model_words if word.startswith("model="))
+    values = tuple(word for word in model_words if word not in choices)
+    model = composer(conf_dir(), own).settings(choices, values).model
+    shared = GatedDeltaNetConfig.__dataclass_fields__.keys() & model.__dataclass_fields__.keys()
+    config = GatedDeltaNetConfig(
+        **{name: getattr(model, name) for name in shared}, bos_token_id=END_OF_TEXT_ID, eos_token_id=END_OF_TEXT_ID
+    )
+    for name in ("steps", "batch_size", "sequence_length", "save_every"):
+        if getattr(read, name) < 1:
+            raise SpeclaError(f"{name}={getattr(read, name)}: give 1 or more")
+    device = ("cuda" if torch.cuda.is_available() else "cpu") if read.device == "auto" else read.device
+    if device not in ("cpu", "cuda") or (device == "cuda" and not torch.cuda.is_available()):
+        raise SpeclaError(f"device={read.device}: give auto, cpu, or cuda where there is a GPU")
+    rest = {**vars(read), "corpus": Path(read.corpus), "out": Path(read.out), "device": device}
+    rest["compile"] = device == "cuda" if read.compile is None else read.compile
+    return config, TargetOptions(**rest)
+
+
+def _recipe_file(recipe: str) -> Path:
+    if recipe.startswith("asset:"):
+        return ASSETS / recipe.removeprefix("asset:") / "recipe.yaml"
+    return Path(recipe)
+
+
+def _read(name: str, schema: type[_Schema], words: Sequence[str], config_dir: str | None) -> _Schema:
+    """The YAML of this name with the words on top, in the schema's types."""
+    folders = [conf_dir()] if config_dir is None else [own_conf_dir(config_dir), conf_dir()]
+    file = next(path for folder in folders if (path := folder / "train" / f"{name}.yaml").is_file())
+    keys = list(schema.__dataclass_fields__)  # type: ignore[attr-defined]
+    for word in words:
+        key, equals, _ = word.partition("=")
+        if not equals:
+            raise SpeclaError(f"{word}: give KEY=VALUE")
+        if key.split(".")[0].split("[")[0] not in keys:
+            raise SpeclaError(f"no key {key!r}{nearest(key, keys)}")
+    try:
+        merged: Any = OmegaConf.merge(OmegaConf.structured(schema), OmegaConf.load(file), OmegaConf.from_dotlist(list(words)))
+        return OmegaConf.to_object(merged)  # type: ignore[return-value]
+    except (OmegaConfBaseException, ValueError) as error:
+        lines = [line for line in str(error).splitlines() if line.strip()]
+        where = next((line.split(":")[1].strip() for line in lines if "full_key" in line), file.name)
+        raise SpeclaError(f"{where}: {lines[0]}") from None

@@ -1,0 +1,44 @@
+"""One step of decoding a layer: verification, and what recovery reads of it."""
+
+import torch
+from torch import Tensor
+
+from specla.ops.recover import Record, RecoverStrategy, get_recover
+from specla.ops.rows import take_nodes
+from specla.ops.types import NodeInputs
+from specla.ops.verify import VerifyStrategy, get_verify
+from specla.topology import DraftTree
+from tests.ops.cases import shared
+
+
+class Layer:
+    """What `replay_tokens` generates again: here the inputs of a token are looked up by what the layer reads."""
+
+    def __init__(self) -> None:
+        self.inputs: NodeInputs | None = None
+
+    def read(self, inputs: NodeInputs) -> Tensor:
+        """The layer's input of these nodes: their numbers."""
+        self.inputs = inputs
+        batch, nodes = inputs.g.shape[:2]
+        return torch.arange(nodes)[None, :, None].expand(batch, nodes, 1).float()
+
+    def regenerate(self, x: Tensor, window: Tensor) -> NodeInputs:
+        assert self.inputs is not None and window.shape == (x.shape[0], 3, 1)
+        return NodeInputs(*(take_nodes(part, x[..., 0].long()) for part in self.inputs))
+
+
+def make(verify: str, recover: str, longest: int, ring: int = 0) -> tuple[VerifyStrategy, RecoverStrategy, Layer]:
+    layer = Layer()
+    strategy = get_recover(recover, regenerate=layer.regenerate, ring=ring or longest + 2, longest=longest)
+    return get_verify(verify, strategy.needs), strategy, layer
+
+
+def step(
+    verify: VerifyStrategy, recover: RecoverStrategy, layer: Layer, state: Tensor, inputs: NodeInputs, tree: DraftTree
+) -> tuple[Tensor, Record]:
+    """One verification; its outputs, and what it left."""
+    found = verify.verify(state, inputs, shared(tree), *recover.pending())
+    x = layer.read(inputs)
+    window = torch.zeros(state.shape[0], 3, 1)
+    return found.out, Record(factors=found.factors, states=found.states, gated=inputs, x=x, window=window)
