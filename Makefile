@@ -1,7 +1,5 @@
 # `make` and `make help` list what there is. Nothing here reads an environment variable.
 
-SHELL := /bin/bash
-.SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
 .PHONY: help install bench test check mini clean
 
@@ -46,8 +44,8 @@ $(STAMP): pyproject.toml $(CONSTRAINTS)
 	@$(or $(PYTHON),false) -c '$(NEW_ENOUGH)' 2> /dev/null || { \
 	  echo 'specla needs Python 3.11 or newer: install it, or say where it is: make PYTHON=/path/to/python3' >&2; exit 1; }
 	@$(PYTHON) -c 'import ensurepip, venv' 2> /dev/null || { \
-	  echo '$(PYTHON) cannot make a virtual environment: install its venv package (apt install python3-venv)' >&2; exit 1; }
-	@$(BIN)/python -c '' 2> /dev/null || { rm -rf .venv; $(PYTHON) -m venv .venv; }
+	  echo '$(PYTHON) cannot make a virtual environment: it lacks venv (apt install python3-venv)' >&2; exit 1; }
+	@$(BIN)/python -c '$(NEW_ENOUGH)' 2> /dev/null || { rm -rf .venv; $(PYTHON) -m venv .venv; }
 	@rm -f .venv/.installed-*
 	@echo "Installing specla and what it needs, at the versions of $(CONSTRAINTS)"
 	@# Older releases of pip download whole packages to read what they need.

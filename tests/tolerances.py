@@ -17,6 +17,8 @@ RELATIVE_RMS = {
     "drift": 1e-4,
     # Four products and a sum.
     "conv": 5e-7,
+    # A whole model of two layers, float32, against another implementation of it.
+    "parity": 1e-5,
 }
 
 

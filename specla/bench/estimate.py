@@ -63,6 +63,6 @@ def estimate(cell: Cell, device: str, dtype: str) -> Estimate:
     step += layers * (rates.layer_us + walked * rates.node_us) * 1e-6
     items = max(1, (workload.prompts or batch) // batch)
     steps = items * (workload.max_new_tokens or 1) / (1.0 if cell.method.verify == "ar" else _TOKENS_A_STEP)
-    passes = cell.settings.measure.repeats + 1
+    passes = 1 + cell.settings.measure.warmup + cell.settings.measure.repeats
     states = nodes + 1 if cell.method.recover == "snapshot" else 1
     return Estimate(passes * steps * step, cost.held_bytes(batch, states + 1))

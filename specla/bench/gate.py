@@ -14,8 +14,8 @@ from specla.ops.sampling import Sampling
 NEAR_TIE_EPSILONS: dict[torch.dtype, float] = {torch.float32: 64.0, torch.bfloat16: 4.0, torch.float16: 8.0}
 """A token is a near tie when it scores within this many machine epsilons, times the largest score, of the best.
 
-Logits are rounded to the dtype once, and the state of a recurrent model carries the rounding of every step before: a few
-epsilons in 16 bits, where the logits' own rounding rules, and a few dozen in float32, where accumulation does.
+Logits are rounded to the dtype once, and the state of a recurrent model carries the rounding of every step before: a
+few epsilons in 16 bits, where the logits' own rounding rules, and a few dozen in float32, where accumulation does.
 """
 
 
@@ -50,7 +50,7 @@ def check_texts(
     reference: Sequence[Sequence[int]],
     sampling: Sampling,
 ) -> GateResult:
-    """Compare emitted texts, a row each, with AR's; where they differ, ask the target itself in a teacher-forced pass."""
+    """Compare emitted texts, a row each, with AR's; where they differ, the target itself judges, teacher-forced."""
     positions = sum(len(tokens) - 1 for tokens in emitted)
     if all(list(a) == list(b) for a, b in zip(emitted, reference, strict=True)):
         return GateResult(Lossless.EXACT, 0, positions)
@@ -60,7 +60,9 @@ def check_texts(
         for place, (margin, scale) in enumerate(zip(forced.margin, forced.scale, strict=True)):
             if margin > bound * max(1.0, scale):
                 where = f"row {row}, token {place + 1}: scores {margin:.3g} below the target's choice"
-                return GateResult(Lossless.FAILED, ties, positions, f"{where}, the rounding bound is {bound * scale:.3g}")
+                return GateResult(
+                    Lossless.FAILED, ties, positions, f"{where}, the rounding bound is {bound * scale:.3g}"
+                )
             ties += margin > 0
         if len(emitted[row]) != len(reference[row]) and ties == 0:
             reason = f"row {row}: {len(emitted[row])} tokens where AR emits {len(reference[row])}"

@@ -12,6 +12,7 @@ from specla.bench.cells import Cell
 from specla.bench.counting import counts
 from specla.bench.gate import GateResult, check_texts
 from specla.bench.record import Counts, Sample, Split
+from specla.bench.settings import MeasureSettings
 from specla.bench.subject import Item, Subject
 from specla.drafters.base import Drafter, NoDrafter
 from specla.drafters.ngram import NgramDrafter
@@ -63,7 +64,14 @@ class Method:
         drafter = make_drafter(self.cell, self.subject, item)
         subject = self.subject
         return Decoding(
-            subject.model, item.start, self.cell.tree, drafter, self.verify, self.recover, subject.stop, subject.sampling
+            subject.model,
+            item.start,
+            self.cell.tree,
+            drafter,
+            self.verify,
+            self.recover,
+            subject.stop,
+            subject.sampling,
         )
 
     def decode(self, item: Item) -> tuple[Decoding, list[Step]]:
@@ -123,13 +131,18 @@ def gate(method: Method, items: Sequence[Item]) -> tuple[GateResult, Counts]:
 
 
 def time_block(
-    baseline: Method, methods: Sequence[Method], items: Sequence[Item], repeats: int, tick: Callable[[], None]
+    baseline: Method,
+    methods: Sequence[Method],
+    items: Sequence[Item],
+    measure: MeasureSettings,
+    tick: Callable[[], None],
 ) -> list[list[Sample]]:
     """Time AR and a few methods over all items, interleaved: every repeat runs all of them, in another order each time.
 
     Args:
         baseline: AR, whose samples come first in the result.
         methods: to be paired with it.
+        measure: repeats, and warm-up repeats that are not kept; the gate's decode came before those.
         tick: called after every timed window.
 
     Returns:
@@ -138,7 +151,7 @@ def time_block(
     everyone = [baseline, *methods]
     samples: list[list[Sample]] = [[] for _ in everyone]
     with _quiet():
-        for repeat in range(repeats):
+        for repeat in range(-measure.warmup, measure.repeats):
             for item in items:
                 timed: dict[int, tuple[int, Timed]] = {}
                 for order in range(len(everyone)):
@@ -147,7 +160,7 @@ def time_block(
                     tick()
                 ar = timed[0][1]
                 for who, (order, one) in timed.items():
-                    if one.steps:
+                    if one.steps and repeat >= 0:
                         samples[who].append(_sample(repeat, item, order, one, ar))
     return samples
 

@@ -1,7 +1,7 @@
 """A whole run: plan, load, measure what is not measured yet, and leave a run folder behind."""
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -119,9 +119,11 @@ def run(prepared: Prepared, out: Path, slug: str, resume: bool, observer: Observ
         todo = [_todo(cells, prepared, finished) for _, cells in prepared.groups]
         if kept := sum(1 for record in prepared.planned.values() if record.fingerprint in finished):
             log(f"{kept} of {len(plan.cells)} cells were measured earlier with the same code and inputs: kept")
-        observer.total(sum(_units(cells, len(subject.prompts)) for (subject, _), cells in zip(prepared.groups, todo, strict=True)))
+        observer.total(
+            sum(_units(cells, len(subject.prompts)) for (subject, _), cells in zip(prepared.groups, todo, strict=True))
+        )
 
-        def record(one: Record) -> None:
+        def keep(one: Record) -> None:
             if one.fingerprint not in finished:
                 folder.append(one)
                 finished.add(one.fingerprint)
@@ -136,7 +138,7 @@ def run(prepared: Prepared, out: Path, slug: str, resume: bool, observer: Observ
                 bandwidth = measure_bandwidth(device)
                 for (subject, _), cells in zip(prepared.groups, todo, strict=True):
                     if cells:
-                        run_cells(cells, subject, prepared.planned, bandwidth, Events(record, observer.tick))
+                        run_cells(cells, subject, prepared.planned, bandwidth, Events(keep, observer.tick))
         finally:
             result = document()
             folder.write_summary(result)
@@ -169,13 +171,19 @@ def _units(cells: list[Cell], prompts: int) -> int:
     others = len(cells) - 1
     blocks = max(1, -(-others // BLOCK))
     settings = cells[0].settings
-    return len(cells) + settings.measure.repeats * (prompts // settings.workload.batch) * (others + blocks)
+    passes = settings.measure.warmup + settings.measure.repeats
+    return len(cells) + passes * (prompts // settings.workload.batch) * (others + blocks)
 
 
 def _config(plan: Plan) -> dict[str, object]:
     """What config.yaml keeps: what was typed, and every cell's settings in full where they differ from the first's."""
     cells = [{"overrides": list(cell.overrides), "group": cell.group} for cell in plan.cells]
-    return {"command": plan.command, "typed": list(plan.words), "first": to_plain(plan.cells[0].settings), "cells": cells}
+    return {
+        "command": plan.command,
+        "typed": list(plan.words),
+        "first": to_plain(plan.cells[0].settings),
+        "cells": cells,
+    }
 
 
 def _sha256(*parts: str) -> str:

@@ -1,4 +1,4 @@
-"""What a cell decodes: a model, its prompts after their prefill, and AR's text of each, shared by all cells that agree."""
+"""What a cell decodes: a model, its prompts after their prefill, and AR's text of each; cells that agree share it."""
 
 import hashlib
 from collections.abc import Sequence

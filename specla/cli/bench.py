@@ -1,13 +1,18 @@
 """`specla bench`: measure, and leave a run folder behind."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from specla.cli.console import ConfigDir, JsonFlag, Overrides, log, print_json, progress
 
-app = typer.Typer(no_args_is_help=True, help="Measure decoding end to end, beside autoregressive decoding and the baselines.")
+if TYPE_CHECKING:
+    from specla.bench.plan import Plan
+
+app = typer.Typer(
+    no_args_is_help=True, help="Measure decoding end to end, beside autoregressive decoding and the baselines."
+)
 
 Out = Annotated[Path, typer.Option("--out", help="The folder of runs.")]
 
@@ -15,19 +20,32 @@ Out = Annotated[Path, typer.Option("--out", help="The folder of runs.")]
 @app.command()
 def e2e(
     overrides: Overrides = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="List the cells with rough estimates; run nothing.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="List the cells with rough estimates; run nothing.")
+    ] = False,
     json: JsonFlag = False,
     out: Out = Path("runs"),
     no_resume: Annotated[bool, typer.Option("--no-resume", help="Measure finished cells again.")] = False,
     config_dir: ConfigDir = None,
-    cfg: Annotated[bool, typer.Option("--cfg", help="Print the composed configuration of the first cell and exit.")] = False,
+    cfg: Annotated[
+        bool, typer.Option("--cfg", help="Print the composed configuration of the first cell and exit.")
+    ] = False,
 ) -> None:
     """End-to-end decoding: the losslessness gate, then speedup over AR, for every cell of a sweep.
 
     Examples: specla bench e2e topology=chain,kary drafter=ngram,oracle drafter.alpha=0.6,0.8
     | specla bench e2e experiment=bench --dry-run
     """
-    measure("bench e2e", list(overrides or []), dry_run=dry_run, json=json, out=out, resume=not no_resume, config_dir=config_dir, cfg=cfg)
+    measure(
+        "bench e2e",
+        list(overrides or []),
+        dry_run=dry_run,
+        json=json,
+        out=out,
+        resume=not no_resume,
+        config_dir=config_dir,
+        cfg=cfg,
+    )
 
 
 def measure(
@@ -42,6 +60,7 @@ def measure(
     cfg: bool,
 ) -> None:
     """What every measuring command does with its words."""
+    # Hydra takes a moment to load: not for --help.
     from specla.bench.plan import composed_yaml, plan
 
     if cfg:
@@ -65,7 +84,7 @@ def measure(
     raise typer.Exit(exit_status(result.document))
 
 
-def _dry_run(planned: "Plan", json: bool) -> None:  # noqa: F821
+def _dry_run(planned: "Plan", json: bool) -> None:
     from specla.bench.machine import cpu_model
     from specla.bench.planned import planned_record
     from specla.bench.summary import build_document

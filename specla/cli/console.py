@@ -11,10 +11,14 @@ import typer
 
 Overrides = Annotated[
     list[str] | None,
-    typer.Argument(help="Hydra overrides: model=gdn-mini topology=chain,kary topology.length=2,4 ...", metavar="[OVERRIDE]..."),
+    typer.Argument(
+        help="Hydra overrides: model=gdn-mini topology=chain,kary topology.length=2,4 ...", metavar="[OVERRIDE]..."
+    ),
 ]
 JsonFlag = Annotated[bool, typer.Option("--json", help="The last line of stdout is one JSON document.")]
-ConfigDir = Annotated[str | None, typer.Option("--config-dir", help="A conf folder of your own; its options come first.")]
+ConfigDir = Annotated[
+    str | None, typer.Option("--config-dir", help="A conf folder of your own; its options come first.")
+]
 
 _LINE_EVERY_SECONDS = 10.0
 
@@ -55,7 +59,14 @@ def progress(title: str) -> Iterator[tuple[Callable[[int], None], Callable[[str]
 @contextmanager
 def _bar(title: str) -> Iterator[tuple[Callable[[int], None], Callable[[str], None]]]:
     from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeElapsedColumn,
+        TimeRemainingColumn,
+    )
 
     columns = (
         TextColumn("{task.fields[title]}"),

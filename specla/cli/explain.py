@@ -43,7 +43,9 @@ def explain(name: Annotated[str, typer.Argument(help="A strategy, drafter, topol
             paper = f" (paper, section {choice.paper})" if choice.paper else ""
             typer.echo(f"{dial}={name}: {choice.summary}{paper}")
             if isinstance(choice, Verify):
-                typer.echo(f"  recovers with: {', '.join(choice.recovers)}{'; chains only' if choice.chains_only else ''}")
+                typer.echo(
+                    f"  recovers with: {', '.join(choice.recovers)}{'; chains only' if choice.chains_only else ''}"
+                )
     if name in TERMS:
         found = True
         typer.echo(f"{name}: {TERMS[name]}")

@@ -45,9 +45,8 @@ app.command()(explain.explain)
 def main() -> None:
     """Run the command line; the exit codes are those of README.md, 'Exit codes'."""
     try:
-        app(standalone_mode=False)
-    except typer.Exit as stop:
-        sys.exit(stop.exit_code)
+        # Without its standalone mode the library returns the code that a command asked to exit with.
+        sys.exit(app(standalone_mode=False) or 0)
     except typer.Abort:
         sys.exit(130)
     except SpeclaError as problem:
@@ -67,10 +66,10 @@ def main() -> None:
 
 
 def _usage_or_bug(problem: Exception) -> None:
-    from click import ClickException
-
-    if isinstance(problem, ClickException):
-        problem.show()
+    # Typer brings its own copy of click in some releases and not in others: its errors are known by how they show.
+    show = getattr(problem, "show", None)
+    if callable(show):
+        show()
         sys.exit(2)
     import traceback
 

@@ -68,14 +68,15 @@ def print_results(document: Document) -> None:
     """The cells of a finished run: speedup over AR with its interval, only where the gate passed."""
     table = _table("verify", "drafter", "topology", "workload", "speedup (95 %)", "tau", "tok/s", "text")
     shown = console()
-    reasons = []
+    reasons: dict[str, list[str]] = {}
     for cell in document["cells"]:
         table.add_row(*_result(cell))
         if cell["status"] in ("failed", "inconclusive"):
-            reasons.append(f"{cell['status']}: {' '.join(cell['overrides'])}: {cell.get('reason', '')}")
+            reasons.setdefault(f"{cell['status']}: {cell['reason']}", []).append(" ".join(cell["overrides"]))
     shown.print(table)
-    for line in reasons:
-        shown.print(escape(line))
+    for reason, cells in reasons.items():
+        where = cells[0] if len(cells) == 1 else f"{len(cells)} cells"
+        shown.print(escape(f"{reason} ({where})"))
     synthetic = any(cell.get("synthetic") for cell in document["cells"])
     note = "; [dim]~ synthetic acceptance[/]" if synthetic else ""
     shown.print(f"{document['status']} on {escape(document['device'])}{note}")
@@ -103,7 +104,11 @@ def _drafter(cell: Mapping[str, Any]) -> str:
 
 
 def _alpha(alpha: Any) -> str:
-    return show(alpha) if isinstance(alpha, int | float) else str(alpha).replace(" ", "").replace("(", "[").replace(")", "]")
+    return (
+        show(alpha)
+        if isinstance(alpha, int | float)
+        else str(alpha).replace(" ", "").replace("(", "[").replace(")", "]")
+    )
 
 
 def _interval(value: Mapping[str, Any]) -> str:

@@ -31,7 +31,9 @@ def corpus(overrides: Overrides = None, json: JsonFlag = False, config_dir: Conf
     manifest = made.manifest
     if not made.built:
         log(f"{made.folder}: holds this corpus already")
-    typer.echo(f"{made.folder}: {manifest['train_tokens']:,} tokens to train on, {manifest['heldout_tokens']:,} held out")
+    typer.echo(
+        f"{made.folder}: {manifest['train_tokens']:,} tokens to train on, {manifest['heldout_tokens']:,} held out"
+    )
     if json:
         print_json(manifest)
 
@@ -54,7 +56,9 @@ def target(overrides: Overrides = None, json: JsonFlag = False, config_dir: Conf
         result = training.run(
             on_step=lambda fields: tick(f"loss {fields['loss']:.3f}, {fields['tok_s']:,} tok/s" if fields else "")
         )
-    state = "finished" if result.finished else f"stopped at step {result.step} of {options.steps}; run it again to go on"
+    state = (
+        "finished" if result.finished else f"stopped at step {result.step} of {options.steps}; run it again to go on"
+    )
     scores = ", ".join(f"{name} {value:.3f}" for name, value in result.bits_per_byte.items())
     typer.echo(f"{options.out}: {state}. Held-out bits per byte: {scores}")
     if json:

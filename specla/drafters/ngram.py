@@ -24,7 +24,7 @@ class _History:
             self.tokens.append(token)
 
     def candidates(self, drafted: list[int], count: int) -> list[int]:
-        """At most `count` distinct tokens that followed the end of (history, drafted): longest n-gram first, newest first."""
+        """At most `count` distinct tokens that followed the end of (history, drafted): longest n-gram, then newest."""
         context = (self.tokens[-self._sizes.start :] + drafted)[-self._sizes.start :]
         found: list[int] = []
         for size in self._sizes:

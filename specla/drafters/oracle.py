@@ -1,7 +1,8 @@
 """An oracle that knows the target's own text and is right as often as it is told to be: acceptance as a dial.
 
-Its acceptance is synthetic; what it costs to draft is not part of it. At a node whose path is right so far, one categorical
-draw decides which child rank, if any, holds the right token: P(rank r right | parent accepted) = alpha[d, r].
+Its acceptance is synthetic; what it costs to draft is not part of it. At a node whose path is right so far, one
+categorical draw decides which child rank, if any, holds the right token: P(rank r right | parent accepted) =
+alpha[d, r].
 """
 
 from collections.abc import Sequence
@@ -17,8 +18,8 @@ Alpha = float | Sequence[float] | Sequence[Sequence[float]]
 def alpha_table(alpha: Alpha) -> list[list[float]]:
     """alpha as a table [depth][rank] of shares, both from 0.
 
-    A number is rank 1 at every depth; a list is rank 1 by depth; a list of lists is the whole table. Depths beyond the table
-    repeat its last line.
+    A number is rank 1 at every depth; a list is rank 1 by depth; a list of lists is the whole table. Depths beyond the
+    table repeat its last line.
     """
     if isinstance(alpha, int | float):
         return [[float(alpha)]]
@@ -30,8 +31,8 @@ class OracleDrafter(Drafter):
 
     Args:
         alpha: see `alpha_table`.
-        traces: one list a row, the tokens the target emits from the first on, at least the depth of the tree longer than
-            what will be decoded.
+        traces: one list a row, the tokens the target emits from the first on, at least the depth of the tree longer
+            than what will be decoded.
         vocabulary: number of tokens.
         seed: of the draws; a draw depends on (seed, row, position), so every strategy sees the same luck.
     """

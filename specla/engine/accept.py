@@ -1,7 +1,7 @@
 """Acceptance: the longest path of drafts that the target itself would have emitted.
 
-Every token is an argmax (greedy, or with shared Gumbel noise), so a child is accepted when its token equals its parent's
-argmax, and nothing is ever rejected and resampled (design section 2).
+Every token is an argmax (greedy, or with shared Gumbel noise), so a child is accepted when its token equals its
+parent's argmax, and nothing is ever rejected and resampled.
 """
 
 from dataclasses import dataclass

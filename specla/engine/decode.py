@@ -14,7 +14,8 @@ from torch import Tensor
 from specla.drafters.base import Drafter, NoDrafter
 from specla.engine.accept import Acceptance, accept
 from specla.engine.recovery import EngineRecovery
-from specla.models.gated_deltanet import GatedDeltaNetLM, LayerRecord
+from specla.models.gated_deltanet import GatedDeltaNetLM
+from specla.models.layers import LayerRecord
 from specla.models.state import DecodeState
 from specla.ops.sampling import Sampling, choose
 from specla.ops.types import TreeTensors
@@ -151,7 +152,12 @@ class Decoding:
         committed = time.perf_counter()
         self.drafter.observe(emitted)
         observed = time.perf_counter()
-        seconds = (drafted - started + observed - committed, verified - drafted, decided - verified, committed - decided)
+        seconds = (
+            drafted - started + observed - committed,
+            verified - drafted,
+            decided - verified,
+            committed - decided,
+        )
         path = [nodes[: a + 1] for nodes, a in zip(acceptance.path.tolist(), accepted, strict=True)]
         return Step(emitted, accepted, draft.tree, path, seconds)
 
@@ -190,9 +196,7 @@ def trace_rows(decoding: Decoding) -> None:
     roots = [tokens[-1] for tokens in decoding.emitted]
     here = Prefilled(texts, decoding.recovery.settled_copy(), roots, decoding.start.rows)
     stop = StopRule(decoding.stop.max_new_tokens + MAX_NODES)
-    ar = Decoding(
-        decoding.model, here, chain(0), NoDrafter(), get_verify("ar"), "in_place", stop, decoding.sampling
-    )
+    ar = Decoding(decoding.model, here, chain(0), NoDrafter(), get_verify("ar"), "in_place", stop, decoding.sampling)
     while not ar.done:
         ar.step()
     for row in rows:

@@ -3,7 +3,8 @@
 import torch
 from torch import Tensor
 
-from specla.models.gated_deltanet import GatedDeltaNetLM, LayerRecord, LayerState
+from specla.models.gated_deltanet import GatedDeltaNetLM
+from specla.models.layers import LayerRecord, LayerState
 from specla.models.state import DecodeState
 from specla.ops.conv import commit_window
 from specla.ops.known import fold_known
@@ -15,8 +16,8 @@ from specla.ops.types import NodeInputs
 class EngineRecovery:
     """Commits accepted paths into a decode state, in place.
 
-    Layers are stacked in the rows, so that one product serves all of them; token replay goes layer by layer, since it runs
-    each layer's own weights again.
+    Layers are stacked in the rows, so that one product serves all of them; token replay goes layer by layer, since it
+    runs each layer's own weights again.
 
     Args:
         name: of the recovery strategy.

@@ -1,4 +1,4 @@
-"""Checkpoint folders as flash-linear-attention and Hugging Face write them: config.json, safetensors (sharded too), tokenizer."""
+"""Checkpoint folders as flash-linear-attention and Hugging Face write them: config.json, and safetensors or shards."""
 
 import hashlib
 import json
@@ -25,7 +25,7 @@ def resolve_folder(path: str) -> Path:
     """The folder of a checkpoint.
 
     Args:
-        path: a folder, `asset:NAME` for a bundled model, or the name of a hub repository (`owner/name`), which is fetched.
+        path: a folder, `asset:NAME` for a bundled model, or the name of a hub repository (`owner/name`), fetched then.
 
     Raises:
         SpeclaError: nothing is there.
@@ -150,9 +150,13 @@ def _check_weights(model: GatedDeltaNetLM, weights: dict[str, Tensor], folder: P
     expected = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
     missing, unknown = sorted(expected.keys() - weights.keys()), sorted(weights.keys() - expected.keys())
     if missing:
-        raise SpeclaError(f"{folder}: no weight {missing[0]!r} ({len(missing)} missing); config.json does not fit the weights")
+        raise SpeclaError(
+            f"{folder}: no weight {missing[0]!r} ({len(missing)} missing); config.json does not fit the weights"
+        )
     if unknown:
-        raise SpeclaError(f"{folder}: unexpected weight {unknown[0]!r} ({len(unknown)} in all); is this a gated delta net?")
+        raise SpeclaError(
+            f"{folder}: unexpected weight {unknown[0]!r} ({len(unknown)} in all); is this a gated delta net?"
+        )
     for name, shape in expected.items():
         if tuple(weights[name].shape) != shape:
             found = tuple(weights[name].shape)

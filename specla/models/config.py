@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from specla.errors import SpeclaError
-from specla.ops.types import HeadShape
+from specla.ops.shape import HeadShape
 
 _ACTIVATIONS = ("swish", "silu", "sigmoid")
 
@@ -15,8 +15,8 @@ _ACTIVATIONS = ("swish", "silu", "sigmoid")
 class GatedDeltaNetConfig:
     """Shape of a gated delta net; field names are those of `fla.models.GatedDeltaNetConfig`.
 
-    `num_v_heads` may exceed `num_heads`: grouped value heads share queries and keys. `conv_size` is the width of the short
-    convolution of q, k and v.
+    `num_v_heads` may exceed `num_heads`: grouped value heads share queries and keys. `conv_size` is the width of the
+    short convolution of q, k and v.
     """
 
     vocab_size: int
@@ -39,7 +39,15 @@ class GatedDeltaNetConfig:
     eos_token_id: int | None = None
 
     def __post_init__(self) -> None:
-        sizes = ("vocab_size", "hidden_size", "num_hidden_layers", "num_heads", "head_dim", "num_v_heads", "intermediate_size")
+        sizes = (
+            "vocab_size",
+            "hidden_size",
+            "num_hidden_layers",
+            "num_heads",
+            "head_dim",
+            "num_v_heads",
+            "intermediate_size",
+        )
         for name in sizes:
             if getattr(self, name) < 1:
                 raise SpeclaError(f"model.{name}={getattr(self, name)}: must be at least 1")
@@ -50,7 +58,9 @@ class GatedDeltaNetConfig:
         if self.conv_size < 2:
             raise SpeclaError(f"model.conv_size={self.conv_size}: the short convolution needs a width of 2 or more")
         if self.output_gate_activation not in _ACTIVATIONS:
-            raise SpeclaError(f"model.output_gate_activation={self.output_gate_activation!r}: one of {', '.join(_ACTIVATIONS)}")
+            raise SpeclaError(
+                f"model.output_gate_activation={self.output_gate_activation!r}: one of {', '.join(_ACTIVATIONS)}"
+            )
 
     @property
     def head_v_dim(self) -> int:

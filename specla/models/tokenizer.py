@@ -56,7 +56,9 @@ class TextTokenizer:
             raise SpeclaError(f"{file}: cannot be read ({damage})") from None
         size = self._tokenizer.get_vocab_size()
         if size > config.vocab_size:
-            raise SpeclaError(f"{file}: {size} tokens, but the model's vocabulary has {config.vocab_size}; wrong tokenizer")
+            raise SpeclaError(
+                f"{file}: {size} tokens, but the model's vocabulary has {config.vocab_size}; wrong tokenizer"
+            )
 
     def encode(self, text: str) -> list[int]:
         """Token ids of a text; special tokens are not added."""

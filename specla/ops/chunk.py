@@ -1,7 +1,7 @@
 """The gated delta rule over a sequence, in chunks: prefill, training, and the naive batched baseline.
 
-Plain differentiable torch. Within a chunk the corrections of all tokens come from one unit-lower-triangular solve (the UT
-transform of the delta rule); a loop over chunks carries the state.
+Plain differentiable torch. Within a chunk the corrections of all tokens come from one unit-lower-triangular solve (the
+UT transform of the delta rule); a loop over chunks carries the state.
 """
 
 import torch

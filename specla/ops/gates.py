@@ -1,4 +1,4 @@
-"""From projections to what the delta rule reads: decay, write strength, and unit keys and queries (design section 1)."""
+"""From projections to what the delta rule reads: decay, write strength, and unit keys and queries."""
 
 import torch
 import torch.nn.functional as F
@@ -7,7 +7,9 @@ from torch import Tensor
 L2_EPSILON = 1e-6
 
 
-def gates(a: Tensor, b: Tensor, a_log: Tensor, dt_bias: Tensor, allow_neg_eigval: bool = False) -> tuple[Tensor, Tensor]:
+def gates(
+    a: Tensor, b: Tensor, a_log: Tensor, dt_bias: Tensor, allow_neg_eigval: bool = False
+) -> tuple[Tensor, Tensor]:
     """Log decay and write strength, computed in float32 whatever the model's dtype.
 
     Args:
@@ -29,7 +31,7 @@ def l2_normalise(x: Tensor, scale: float = 1.0) -> Tensor:
     """`scale * x / sqrt(sum(x^2) + 1e-6)` over the last dimension: float32 inside, rounded to x's dtype once.
 
     Everything downstream uses this one rounded value, so the recurrence is exactly the delta rule of slightly different
-    keys, and decoding and verification agree (design section 1, 'One rounding rule').
+    keys, and decoding and verification agree.
     """
     wide = x.float()
     return (wide * (torch.rsqrt(wide.square().sum(-1, keepdim=True) + L2_EPSILON) * scale)).to(x.dtype)

@@ -1,7 +1,7 @@
 """Counter-based Gumbel noise: a pure function of (seed, row, position, token), so drafter and target draw the same.
 
-The generator is Philox4x32-10 (Salmon et al., 2011), which Triton offers too: one block of four 32-bit words serves four
-neighbouring tokens.
+The generator is Philox4x32-10 (Salmon et al., 2011), which Triton offers too: one block of four 32-bit words serves
+four neighbouring tokens.
 """
 
 import torch
@@ -15,7 +15,10 @@ _ROUNDS = 10
 _UNIFORM_STEP = 2.0**-23
 
 
-def philox(counter: tuple[Tensor, Tensor, Tensor, Tensor], key: tuple[int, int]) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+Words = tuple[Tensor, Tensor, Tensor, Tensor]
+
+
+def philox(counter: Words, key: tuple[int, int]) -> Words:
     """Philox4x32-10: four int64 tensors holding 32-bit words, broadcast against each other, to four such words."""
     c0, c1, c2, c3 = counter
     k0, k1 = key

@@ -1,7 +1,7 @@
 """Choosing tokens: every choice is an argmax of a score, so that speculation has nothing to reject and resample.
 
-Greedy scores are the logits. Sampling scores are `log p + Gumbel noise`, with p after temperature and top-p: their argmax is
-distributed as p (the Gumbel-max trick), and the noise is shared between drafter and target (design section 2).
+Greedy scores are the logits. Sampling scores are `log p + Gumbel noise`, with p after temperature and top-p: their
+argmax is distributed as p (the Gumbel-max trick), and the noise is shared between drafter and target.
 """
 
 from dataclasses import dataclass

@@ -9,7 +9,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from specla.ops.shape import HeadShape
 from specla.topology import DraftTree
+
+__all__ = ["CONV_WIDTH", "Factors", "HeadShape", "Known", "NodeInputs", "TreeTensors", "VerifyOutput"]
 
 CONV_WIDTH = 4
 """The width of the short convolution in every published gated delta net."""
@@ -139,12 +142,3 @@ class TreeTensors:
     def unrelated(self) -> Tensor:
         """[1 or B, 1, T, T] bool: where neither j is an ancestor of i nor j is i."""
         return (self.path_sums == 0)[:, None]
-
-
-class HeadShape(NamedTuple):
-    """The heads of one layer."""
-
-    heads: int
-    value_heads: int
-    key_size: int
-    value_size: int

@@ -19,7 +19,7 @@ _SEQUENCE, _BATCH = 1024, 8
 def bits_per_byte(model: GatedDeltaNetLM, corpus: Path) -> dict[str, float]:
     """Bits per byte of the corpus' held-out documents, by category and over 'all', 4 decimals.
 
-    Documents of a category are read one after another in windows of 1,024 tokens, without context from the window before.
+    Documents of a category are read one after another in windows of 1,024 tokens, each without the one before.
     """
     index_path, tokens_path = corpus / "heldout.json", corpus / "heldout.npy"
     if not (index_path.exists() and tokens_path.exists()):
@@ -28,9 +28,13 @@ def bits_per_byte(model: GatedDeltaNetLM, corpus: Path) -> dict[str, float]:
     spans: dict[str, list[np.ndarray]] = {}
     sizes: dict[str, int] = {}
     for document in index["documents"]:
-        spans.setdefault(document["category"], []).append(tokens[document["start"] : document["start"] + document["tokens"]])
+        spans.setdefault(document["category"], []).append(
+            tokens[document["start"] : document["start"] + document["tokens"]]
+        )
         sizes[document["category"]] = sizes.get(document["category"], 0) + document["bytes"]
-    bits = {name: _bits(model, torch.from_numpy(np.concatenate(parts).astype(np.int64))) for name, parts in spans.items()}
+    bits = {
+        name: _bits(model, torch.from_numpy(np.concatenate(parts).astype(np.int64))) for name, parts in spans.items()
+    }
     scores = {name: round(bits[name] / sizes[name], 4) for name in sorted(bits)}
     return {**scores, "all": round(sum(bits.values()) / sum(sizes.values()), 4)}
 

@@ -75,7 +75,9 @@ def load_checkpoint(path: Path, identity: dict[str, Any]) -> dict[str, Any] | No
     try:
         content: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as damage:  # torch raises half a dozen types here, one for each way a file can be broken
-        raise SpeclaError(f"{path}: the checkpoint cannot be read ({type(damage).__name__}); delete it to start again") from None
+        raise SpeclaError(
+            f"{path}: the checkpoint cannot be read ({type(damage).__name__}); delete it to start again"
+        ) from None
     differs = [key for key, value in identity.items() if content["identity"].get(key) != value]
     if differs:
         raise SpeclaError(

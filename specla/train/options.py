@@ -78,7 +78,10 @@ def corpus_options(words: Sequence[str], config_dir: str | None = None) -> Corpu
         SpeclaError: an unknown key, a value of the wrong type, no source, or a package that cannot be had.
     """
     read = _read("corpus", CorpusWords, words, config_dir)
-    shared = {name: getattr(read, name) for name in ("vocab_size", "heldout_share", "arithmetic_share", "repeats_share", "seed")}
+    shared = {
+        name: getattr(read, name)
+        for name in ("vocab_size", "heldout_share", "arithmetic_share", "repeats_share", "seed")
+    }
     sources = [
         TextSource(s.name or Path(s.path).name, Path(s.path), s.licence, s.category, s.version, tuple(s.exclude))  # type: ignore[arg-type]
         for s in read.sources
@@ -135,7 +138,9 @@ def _read(name: str, schema: type[_Schema], words: Sequence[str], config_dir: st
         if key.split(".")[0].split("[")[0] not in keys:
             raise SpeclaError(f"no key {key!r}{nearest(key, keys)}")
     try:
-        merged: Any = OmegaConf.merge(OmegaConf.structured(schema), OmegaConf.load(file), OmegaConf.from_dotlist(list(words)))
+        merged: Any = OmegaConf.merge(
+            OmegaConf.structured(schema), OmegaConf.load(file), OmegaConf.from_dotlist(list(words))
+        )
         return OmegaConf.to_object(merged)  # type: ignore[return-value]
     except (OmegaConfBaseException, ValueError) as error:
         lines = [line for line in str(error).splitlines() if line.strip()]

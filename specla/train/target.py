@@ -67,7 +67,7 @@ class TargetOptions:
 
 @dataclass(frozen=True)
 class TargetResult:
-    """How training ended: the step reached, whether that was the last, and bits per byte on held-out text by category."""
+    """How training ended: the step reached, whether it was the last, and bits per byte on held-out text by category."""
 
     step: int
     finished: bool
@@ -154,12 +154,21 @@ class TargetTraining:
             loss = self.train_step()
             if self.step % log_every == 0 or self.step == self.options.steps:
                 value, now = loss.item(), time.monotonic()
-                speed = (self.step - marked_step) * self.options.batch_size * self.options.sequence_length / (now - mark)
+                speed = (
+                    (self.step - marked_step) * self.options.batch_size * self.options.sequence_length / (now - mark)
+                )
                 mark, marked_step = now, self.step
-                fields = {"step": self.step, "loss": round(value, 4), "lr": self.schedule.at(self.step - 1), "tok_s": round(speed)}
+                fields = {
+                    "step": self.step,
+                    "loss": round(value, 4),
+                    "lr": self.schedule.at(self.step - 1),
+                    "tok_s": round(speed),
+                }
                 self.log.write(**fields)
                 if not np.isfinite(value):
-                    raise SpeclaError(f"loss is {value} at step {self.step}: lower learning_rate={self.options.learning_rate}")
+                    raise SpeclaError(
+                        f"loss is {value} at step {self.step}: lower learning_rate={self.options.learning_rate}"
+                    )
             on_step(fields)
             if self.step % self.options.save_every == 0:
                 self.save()
@@ -168,7 +177,7 @@ class TargetTraining:
 
     def _finish(self) -> TargetResult:
         self.model.eval()
-        # Held-out windows come in shapes that training never had: compiling for each would take longer than reading them.
+        # Held-out windows come in shapes that training never had: compiling for each takes longer than reading them.
         with torch.compiler.set_stance("force_eager"):
             scores = bits_per_byte(self.model, self.options.corpus)
         self.log.write(step=self.step, bits_per_byte=scores)

@@ -62,8 +62,8 @@ def run_cells(
         sound = [one for one in gated if one.cell is not baseline and one.result.lossless is not Lossless.FAILED]
         title = "timing: " + (", ".join(label(one.cell) for one in sound) or label(baseline))
         methods = [one.method for one in sound]
-        repeats = baseline.settings.measure.repeats
-        samples = time_block(ar, methods, subject.items, repeats, lambda title=title: events.tick(title))  # type: ignore[misc]
+        measure = baseline.settings.measure
+        samples = time_block(ar, methods, subject.items, measure, lambda title=title: events.tick(title))  # type: ignore[misc]
         by_cell = {one.cell.config_hash: taken for one, taken in zip(sound, samples[1:], strict=True)}
         by_cell[baseline.config_hash] = samples[0]
         seconds = round((time.monotonic() - clock) / max(1, len(gated)), 3)

@@ -40,7 +40,9 @@ def load_prompts(settings: WorkloadSettings) -> list[Prompt]:
     if settings.categories is not None:
         unknown = [name for name in settings.categories if name not in by_category]
         if unknown:
-            raise SpeclaError(f"workload.categories: no {unknown[0]!r} in {settings.name}; there are: {', '.join(by_category)}")
+            raise SpeclaError(
+                f"workload.categories: no {unknown[0]!r} in {settings.name}; there are: {', '.join(by_category)}"
+            )
         by_category = {name: by_category[name] for name in settings.categories}
     # One of each category in turn, so that any number of prompts is as even a mix as it can be.
     mixed = [prompt for prompt in chain(*zip_longest(*by_category.values())) if prompt is not None]
@@ -49,7 +51,9 @@ def load_prompts(settings: WorkloadSettings) -> list[Prompt]:
         raise SpeclaError(f"workload.prompts={wanted}: {settings.name} holds {len(mixed)}")
     chosen = mixed[: wanted - wanted % settings.batch]
     if not chosen:
-        raise SpeclaError(f"workload.batch={settings.batch}: needs as many prompts, and there are {wanted}; raise workload.prompts")
+        raise SpeclaError(
+            f"workload.batch={settings.batch}: needs as many prompts, and there are {wanted}; raise workload.prompts"
+        )
     return chosen
 
 

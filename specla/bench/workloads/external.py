@@ -14,7 +14,10 @@ def gsm8k(settings: WorkloadSettings) -> list[Prompt]:
     """GSM8K (Cobbe et al., 2021): workload.path, or the hub's `openai/gsm8k`."""
     rows = _rows(settings, hub="openai/gsm8k", subset="main", split="test")
     column = settings.column or "question"
-    return [Prompt(f"gsm8k-{i}", "maths", f"Question: {_cell(row, column, settings)}\nAnswer:") for i, row in enumerate(rows)]
+    return [
+        Prompt(f"gsm8k-{i}", "maths", f"Question: {_cell(row, column, settings)}\nAnswer:")
+        for i, row in enumerate(rows)
+    ]
 
 
 def spec_bench(settings: WorkloadSettings) -> list[Prompt]:
@@ -25,7 +28,9 @@ def spec_bench(settings: WorkloadSettings) -> list[Prompt]:
     for i, row in enumerate(_rows(settings)):
         turns = _cell(row, settings.column or "turns", settings)
         text = turns[0] if isinstance(turns, list) else turns
-        prompts.append(Prompt(f"spec-bench-{row.get('question_id', i)}", str(row.get("category", "spec-bench")), str(text)))
+        prompts.append(
+            Prompt(f"spec-bench-{row.get('question_id', i)}", str(row.get("category", "spec-bench")), str(text))
+        )
     return prompts
 
 
@@ -36,7 +41,9 @@ def dataset(settings: WorkloadSettings) -> list[Prompt]:
     prompts = []
     for i, row in enumerate(_rows(settings, hub=settings.dataset)):
         column = settings.column or next((name for name in ("prompt", "text", "question") if name in row), "prompt")
-        prompts.append(Prompt(str(row.get("id", i)), str(row.get("category", "all")), str(_cell(row, column, settings))))
+        prompts.append(
+            Prompt(str(row.get("id", i)), str(row.get("category", "all")), str(_cell(row, column, settings)))
+        )
     return prompts
 
 
@@ -61,7 +68,9 @@ def _rows(
         return list(datasets.load_dataset(hub, settings.subset or subset, split=settings.split or split))
     except (DatasetsError, HfHubHTTPError, OSError, ValueError) as problem:
         reason = str(problem).strip().splitlines()[0] if str(problem).strip() else type(problem).__name__
-        raise SpeclaError(f"workload={settings.name}: cannot load {hub} ({reason}); or give workload.path=FILE") from None
+        raise SpeclaError(
+            f"workload={settings.name}: cannot load {hub} ({reason}); or give workload.path=FILE"
+        ) from None
 
 
 def _file_rows(path: Path, datasets: Any) -> list[dict[str, Any]]:
@@ -76,7 +85,9 @@ def _file_rows(path: Path, datasets: Any) -> list[dict[str, Any]]:
         try:
             path.read_text(encoding="utf-8")
         except UnicodeDecodeError as damage:
-            raise SpeclaError(f"workload.path={path}: not UTF-8 (byte {damage.start}); convert the file first") from None
+            raise SpeclaError(
+                f"workload.path={path}: not UTF-8 (byte {damage.start}); convert the file first"
+            ) from None
     try:
         # In memory: a prompt file is small, and a cache would outlive an edit of it.
         rows = datasets.load_dataset(builder, data_files=str(path), split="train", keep_in_memory=True)

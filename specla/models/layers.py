@@ -1,0 +1,237 @@
+"""The parts of a gated delta net layer: norm, short convolution, token mixer, MLP.
+
+A mixer runs in two ways: `sequence` over consecutive tokens, and `nodes` over a draft tree on top of a state.
+"""
+
+import math
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from specla.models.config import GatedDeltaNetConfig
+from specla.ops.chunk import chunk_gated_delta_rule
+from specla.ops.conv import conv_nodes, conv_sequence
+from specla.ops.gates import gates, l2_normalise
+from specla.ops.norm import gated_rms_norm, rms_norm
+from specla.ops.types import Known, NodeInputs, TreeTensors, VerifyOutput
+from specla.ops.verify import VerifyStrategy
+
+
+@dataclass(frozen=True)
+class LayerRecord:
+    """What one layer's verification leaves for its recovery.
+
+    Attributes:
+        x: [B, T, hidden], the mixer's input; token replay generates the factors again from it.
+        conv_inputs: [B, T, C], raw inputs of the short convolution, from which the window recovers.
+        inputs: the delta rule's inputs, cached for `replay_cached`.
+        output: outputs, and factors or states as the strategy produced them.
+    """
+
+    x: Tensor
+    conv_inputs: Tensor
+    inputs: NodeInputs
+    output: VerifyOutput
+
+
+@dataclass(frozen=True)
+class LayerState:
+    """One layer's slice of a decode state: recurrent [B, HV, V, K], window [B, W-1, C], and what is not folded yet."""
+
+    recurrent: Tensor
+    window: Tensor
+    known: Known | None = None
+    fold: Tensor | None = None
+
+
+class RMSNorm(nn.Module):
+    """A weight for `rms_norm`."""
+
+    def __init__(self, size: int, epsilon: float) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(size))
+        self.epsilon = epsilon
+
+    def forward(self, x: Tensor) -> Tensor:
+        """x [..., size] -> the same shape and dtype."""
+        return rms_norm(x, self.weight, self.epsilon)
+
+
+class ShortConvolution(nn.Module):
+    """Weights of a causal depthwise convolution: weight [C, 1, W], bias [C] or None."""
+
+    def __init__(self, channels: int, width: int, bias: bool) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(channels, 1, width))
+        self.bias = nn.Parameter(torch.zeros(channels)) if bias else None
+        bound = 1 / math.sqrt(width)
+        nn.init.uniform_(self.weight, -bound, bound)
+
+
+class GatedDeltaNet(nn.Module):
+    """The token mixer of one layer."""
+
+    def __init__(self, config: GatedDeltaNetConfig) -> None:
+        super().__init__()
+        self.config = config
+        hidden, heads = config.hidden_size, config.num_v_heads
+        self.q_proj = nn.Linear(hidden, config.key_dim, bias=False)
+        self.k_proj = nn.Linear(hidden, config.key_dim, bias=False)
+        self.v_proj = nn.Linear(hidden, config.value_dim, bias=False)
+        self.a_proj = nn.Linear(hidden, heads, bias=False)
+        self.b_proj = nn.Linear(hidden, heads, bias=False)
+        self.q_conv1d = ShortConvolution(config.key_dim, config.conv_size, config.conv_bias)
+        self.k_conv1d = ShortConvolution(config.key_dim, config.conv_size, config.conv_bias)
+        self.v_conv1d = ShortConvolution(config.value_dim, config.conv_size, config.conv_bias)
+        self.A_log = nn.Parameter(torch.empty(heads).uniform_(1e-4, 16).log())
+        step = torch.exp(torch.rand(heads) * math.log(0.1 / 0.001) + math.log(0.001))
+        # The inverse of softplus, so that softplus(dt_bias) starts out log-uniform in [0.001, 0.1].
+        self.dt_bias = nn.Parameter(step + torch.log(-torch.expm1(-step)))
+        if config.use_gate:
+            self.g_proj = nn.Linear(hidden, config.value_dim, bias=False)
+        self.o_norm = RMSNorm(config.head_v_dim, config.norm_eps)
+        self.o_proj = nn.Linear(config.value_dim, hidden, bias=False)
+        self._packed: tuple[Tensor, Tensor, Tensor | None] | None = None
+
+    def _projections(self) -> list[nn.Linear]:
+        gate = [self.g_proj] if self.config.use_gate else []
+        return [self.q_proj, self.k_proj, self.v_proj, *gate, self.a_proj, self.b_proj]
+
+    def _weights(self) -> tuple[Tensor, Tensor, Tensor | None]:
+        """All input projections [N, hidden], the convolution's weight [C, W] and bias [C], each side by side."""
+        if self._packed is not None:
+            return self._packed
+        convs = (self.q_conv1d, self.k_conv1d, self.v_conv1d)
+        biases = [conv.bias for conv in convs if conv.bias is not None]
+        return (
+            torch.cat(tuple(projection.weight for projection in self._projections())),
+            torch.cat(tuple(conv.weight for conv in convs)).squeeze(1),
+            torch.cat(biases) if biases else None,
+        )
+
+    def pack(self) -> None:
+        """Lay the input projections side by side in memory, so that one product serves all; for inference only."""
+        self._packed = None
+        weight, conv_weight, conv_bias = (x if x is None else x.detach() for x in self._weights())
+        assert weight is not None and conv_weight is not None
+        self._packed = weight, conv_weight, conv_bias
+        for projection, rows in zip(self._projections(), self._split(weight), strict=True):
+            projection.weight = nn.Parameter(rows, requires_grad=False)
+
+    def _split(self, weight: Tensor) -> tuple[Tensor, ...]:
+        parts: tuple[Tensor, ...] = weight.split([projection.out_features for projection in self._projections()])
+        return parts
+
+    def project(self, x: Tensor) -> tuple[Tensor, Tensor | None, Tensor, Tensor]:
+        """x [B, T, hidden] -> (raw convolution inputs [B, T, C], output gate [B, T, HV*V] or None, a, b [B, T, HV])."""
+        config = self.config
+        gate_size = config.value_dim if config.use_gate else 0
+        sizes = [config.conv_dim, gate_size, config.num_v_heads, config.num_v_heads]
+        raw, gate, a, b = F.linear(x, self._weights()[0]).split(sizes, dim=-1)
+        return raw, (gate if config.use_gate else None), a, b
+
+    def delta_inputs(self, mixed: Tensor, a: Tensor, b: Tensor) -> NodeInputs:
+        """From the convolution's output [B, T, C] to what the delta rule reads."""
+        config = self.config
+        q, k, v = mixed.split([config.key_dim, config.key_dim, config.value_dim], dim=-1)
+        g, beta = gates(a, b, self.A_log, self.dt_bias, config.allow_neg_eigval)
+        return NodeInputs(
+            q=l2_normalise(q.unflatten(-1, (config.num_heads, config.head_dim)), config.head_dim**-0.5),
+            k=l2_normalise(k.unflatten(-1, (config.num_heads, config.head_dim))),
+            v=v.unflatten(-1, (config.num_v_heads, config.head_v_dim)),
+            g=g,
+            beta=beta,
+        )
+
+    def finish(self, out: Tensor, gate: Tensor | None, dtype: torch.dtype) -> Tensor:
+        """The delta rule's output [B, T, HV, V] -> [B, T, hidden]: rounded, normed, gated, projected."""
+        if gate is not None:
+            gate = gate.unflatten(-1, (self.config.num_v_heads, self.config.head_v_dim))
+        activation = self.config.output_gate_activation
+        normed = gated_rms_norm(out.to(dtype), gate, self.o_norm.weight, self.config.norm_eps, activation)
+        return F.linear(normed.flatten(-2), self.o_proj.weight)
+
+    def sequence(
+        self, x: Tensor, state: LayerState | None = None, valid: Tensor | None = None
+    ) -> tuple[Tensor, LayerState]:
+        """Run consecutive tokens x [B, T, hidden]; where valid [B, T] is false, a token leaves the state alone."""
+        raw, gate, a, b = self.project(x)
+        if valid is not None:
+            raw = raw * valid[..., None]
+        _, conv_weight, conv_bias = self._weights()
+        mixed, window = conv_sequence(raw, None if state is None else state.window, conv_weight, conv_bias)
+        q, k, v, g, beta = self.delta_inputs(mixed, a, b)
+        if valid is not None:
+            g, beta = g * valid[..., None], beta * valid[..., None]
+        out, recurrent = chunk_gated_delta_rule(q, k, v, g, beta, None if state is None else state.recurrent)
+        return self.finish(out, gate, x.dtype), LayerState(recurrent, window)
+
+    def nodes(
+        self, x: Tensor, tree: TreeTensors, state: LayerState, verify: VerifyStrategy
+    ) -> tuple[Tensor, LayerRecord]:
+        """Run the nodes of a draft tree, x [B, T, hidden], on a committed state that only a fold may write."""
+        raw, gate, a, b = self.project(x)
+        _, conv_weight, conv_bias = self._weights()
+        inputs = self.delta_inputs(conv_nodes(raw, state.window, conv_weight, conv_bias, tree.taps), a, b)
+        output = verify.verify(state.recurrent, inputs, tree, state.known, state.fold)
+        return self.finish(output.out, gate, x.dtype), LayerRecord(x, raw, inputs, output)
+
+    def regenerate(self, x: Tensor, window: Tensor) -> NodeInputs:
+        """The delta rule's inputs of accepted tokens, again: x [B, L, hidden] along the path, window [B, W-1, C]."""
+        raw, _, a, b = self.project(x)
+        _, conv_weight, conv_bias = self._weights()
+        return self.delta_inputs(conv_sequence(raw, window, conv_weight, conv_bias)[0], a, b)
+
+
+class GatedMLP(nn.Module):
+    """`down(silu(gate(x)) * up(x))`."""
+
+    def __init__(self, hidden: int, intermediate: int) -> None:
+        super().__init__()
+        self.gate_proj = nn.Linear(hidden, intermediate, bias=False)
+        self.up_proj = nn.Linear(hidden, intermediate, bias=False)
+        self.down_proj = nn.Linear(intermediate, hidden, bias=False)
+        self._packed: Tensor | None = None
+
+    def pack(self) -> None:
+        """Lay gate and up side by side in memory; for inference only."""
+        self._packed = torch.cat((self.gate_proj.weight, self.up_proj.weight)).detach()
+        for projection, rows in zip((self.gate_proj, self.up_proj), self._packed.chunk(2), strict=True):
+            projection.weight = nn.Parameter(rows, requires_grad=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """x [..., hidden] -> the same shape."""
+        if self._packed is not None:
+            gate, up = F.linear(x, self._packed).chunk(2, dim=-1)
+        else:
+            gate, up = F.linear(x, self.gate_proj.weight), F.linear(x, self.up_proj.weight)
+        return F.linear(F.silu(gate) * up, self.down_proj.weight)
+
+
+class Block(nn.Module):
+    """One pre-norm layer: mixer, then MLP."""
+
+    def __init__(self, config: GatedDeltaNetConfig) -> None:
+        super().__init__()
+        self.attn_norm = RMSNorm(config.hidden_size, config.norm_eps)
+        self.attn = GatedDeltaNet(config)
+        self.mlp_norm = RMSNorm(config.hidden_size, config.norm_eps)
+        self.mlp = GatedMLP(config.hidden_size, config.intermediate_size)
+
+    def sequence(
+        self, hidden: Tensor, state: LayerState | None = None, valid: Tensor | None = None
+    ) -> tuple[Tensor, LayerState]:
+        """Consecutive tokens, [B, T, hidden]."""
+        mixed, state = self.attn.sequence(self.attn_norm(hidden), state, valid)
+        hidden = hidden + mixed
+        return hidden + self.mlp(self.mlp_norm(hidden)), state
+
+    def nodes(
+        self, hidden: Tensor, tree: TreeTensors, state: LayerState, verify: VerifyStrategy
+    ) -> tuple[Tensor, LayerRecord]:
+        """The nodes of a draft tree, [B, T, hidden]."""
+        mixed, record = self.attn.nodes(self.attn_norm(hidden), tree, state, verify)
+        hidden = hidden + mixed
+        return hidden + self.mlp(self.mlp_norm(hidden)), record
