@@ -108,7 +108,7 @@ class GatedDeltaNet(nn.Module):
         return (
             torch.cat(tuple(projection.weight for projection in self._projections())),
             torch.cat(tuple(conv.weight for conv in convs)).squeeze(1),
-            torch.cat(biases) if biases else None,
+            torch.cat(tuple(biases)) if biases else None,
         )
 
     def pack(self) -> None:
