@@ -38,7 +38,7 @@ def stream(plan: Plan, prompt: str) -> Generator[str, None, Summary]:
     settings = cells[0].settings
     device = resolve_device(settings.device)
     target = load_target(settings.model, resolve_dtype(settings.dtype, device), device, settings.seed)
-    subject = Subject(target, settings, [Prompt("prompt", "prompt", prompt)])
+    subject = Subject(target, settings, cells[0].tree.depth, [Prompt("prompt", "prompt", prompt)])
     method, item = Method(cells[0], subject), subject.items[0]
     decoding, steps, shown, tokens = method.start(item), [], "", item.start.roots[:]
     started = time.perf_counter()

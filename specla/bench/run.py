@@ -1,7 +1,7 @@
 """A whole run: plan, load, measure what is not measured yet, and leave a run folder behind."""
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -71,7 +71,7 @@ def prepare(plan: Plan) -> Prepared:
         if cell.status == "pending" and cell.ar_hash is not None:
             groups.setdefault(cell.ar_hash, []).append(cell)
     targets: dict[tuple[object, ...], Target] = {}
-    subjects = {ar_hash: _subject(cells[0], targets) for ar_hash, cells in groups.items()}
+    subjects = {ar_hash: _subject(cells, targets) for ar_hash, cells in groups.items()}
     code, planned = code_digest(), {}
     digests = []
     for cell in plan.cells:
@@ -145,14 +145,14 @@ def run(prepared: Prepared, out: Path, slug: str, resume: bool, observer: Observ
         return RunResult(folder.path, result)
 
 
-def _subject(cell: Cell, targets: dict[tuple[object, ...], Target]) -> Subject:
-    settings = cell.settings
+def _subject(cells: Sequence[Cell], targets: dict[tuple[object, ...], Target]) -> Subject:
+    settings = cells[0].settings
     device = resolve_device(settings.device)
     dtype = resolve_dtype(settings.dtype, device)
     key: tuple[ModelSettings, torch.dtype, str, int] = (settings.model, dtype, device, settings.seed)
     if key not in targets:
         targets[key] = load_target(settings.model, dtype, device, settings.seed)
-    return Subject(targets[key], settings)
+    return Subject(targets[key], settings, max(cell.tree.depth for cell in cells))
 
 
 def _todo(cells: list[Cell], prepared: Prepared, finished: set[str]) -> list[Cell]:

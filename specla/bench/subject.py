@@ -18,7 +18,7 @@ from specla.models.gated_deltanet import GatedDeltaNetLM
 from specla.models.tokenizer import ByteTokenizer, TextTokenizer, Tokenizer
 from specla.ops.sampling import Sampling
 from specla.ops.verify import get_verify
-from specla.topology import MAX_NODES, chain
+from specla.topology import chain
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
@@ -87,11 +87,14 @@ class Subject:
     Args:
         target: the model.
         settings: of any cell that decodes this subject; sampling, workload and seed count.
+        depth: levels of the deepest draft; an oracle's trace is that much longer than the text.
         prompts: in place of the workload's.
     """
 
-    def __init__(self, target: Target, settings: Settings, prompts: Sequence[Prompt] | None = None) -> None:
-        self.target, self.settings = target, settings
+    def __init__(
+        self, target: Target, settings: Settings, depth: int, prompts: Sequence[Prompt] | None = None
+    ) -> None:
+        self.target, self.settings, self.depth = target, settings, depth
         self.sampling = Sampling(settings.sampling.temperature, settings.sampling.top_p, settings.seed)
         self.prompts = list(prompts) if prompts is not None else load_prompts(settings.workload)
         eos = target.model.config.eos_token_id
@@ -128,12 +131,12 @@ class Subject:
     def traces(self) -> list[list[list[int]]]:
         """AR's tokens of every item and row, the prefill's first, run on through any end of text.
 
-        They are longer than the limit by the deepest draft there can be, so that an oracle never runs out of them.
+        They are longer than the limit by the deepest draft, so that an oracle never runs out of them.
         """
         return [self._trace(item) for item in self.items]
 
     def _trace(self, item: Item) -> list[list[int]]:
-        stop = StopRule(self.stop.max_new_tokens + MAX_NODES)
+        stop = StopRule(self.stop.max_new_tokens + self.depth)
         decoding = Decoding(
             self.model, item.start, chain(0), NoDrafter(), get_verify("ar"), "in_place", stop, self.sampling
         )

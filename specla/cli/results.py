@@ -104,11 +104,10 @@ def _drafter(cell: Mapping[str, Any]) -> str:
 
 
 def _alpha(alpha: Any) -> str:
-    return (
-        show(alpha)
-        if isinstance(alpha, int | float)
-        else str(alpha).replace(" ", "").replace("(", "[").replace(")", "]")
-    )
+    """A number, or a table by depth and rank, as the user types it."""
+    if isinstance(alpha, int | float):
+        return show(alpha)
+    return f"[{','.join(_alpha(inner) for inner in alpha)}]"
 
 
 def _interval(value: Mapping[str, Any]) -> str:

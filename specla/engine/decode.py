@@ -20,7 +20,7 @@ from specla.models.state import DecodeState
 from specla.ops.sampling import Sampling, choose
 from specla.ops.types import TreeTensors
 from specla.ops.verify import VerifyStrategy, get_verify
-from specla.topology import MAX_NODES, DraftTree, chain
+from specla.topology import DraftTree, chain
 
 
 @dataclass(frozen=True)
@@ -195,7 +195,7 @@ def trace_rows(decoding: Decoding) -> None:
     texts = [[*prompt, *out[:-1]] for prompt, out in zip(decoding.start.prompts, decoding.emitted, strict=True)]
     roots = [tokens[-1] for tokens in decoding.emitted]
     here = Prefilled(texts, decoding.recovery.settled_copy(), roots, decoding.start.rows)
-    stop = StopRule(decoding.stop.max_new_tokens + MAX_NODES)
+    stop = StopRule(decoding.stop.max_new_tokens + decoding.tree.depth)
     ar = Decoding(decoding.model, here, chain(0), NoDrafter(), get_verify("ar"), "in_place", stop, decoding.sampling)
     while not ar.done:
         ar.step()

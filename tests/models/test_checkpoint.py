@@ -1,0 +1,284 @@
+"""Checkpoint folders: what is refused and how, and that nothing is lost between writing and reading."""
+
+import json
+import re
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import yaml
+from safetensors.torch import load_file, save_file
+from tokenizers import Tokenizer as LibraryTokenizer
+from tokenizers.models import WordLevel
+
+from specla.errors import SpeclaError
+from specla.models.checkpoint import load_model, read_config, resolve_folder, save_model, weight_files, weights_digest
+from specla.models.config import GatedDeltaNetConfig
+from specla.models.gated_deltanet import GatedDeltaNetLM
+from specla.models.tokenizer import TextTokenizer
+from tests.models.cases import raw_model, tiny_config, tiny_model, tokens
+
+ROOT = Path(__file__).parents[2]
+SHARDS = "10KB"
+INDEX = "model.safetensors.index.json"
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two checkpoints of one model: `whole` in one file, `shards` in several."""
+    root = tmp_path_factory.mktemp("checkpoints")
+    save_model(raw_model(), root / "whole", torch.float32)
+    save_model(raw_model(), root / "shards", torch.float32, shard_size=SHARDS)
+    return root
+
+
+@pytest.fixture
+def whole(written: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(written / "whole", tmp_path / "whole"))
+
+
+@pytest.fixture
+def shards(written: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(written / "shards", tmp_path / "shards"))
+
+
+def refused(call: Callable[[], object], *parts: object) -> None:
+    """The call ends in one line that holds all parts."""
+    with pytest.raises(SpeclaError) as caught:
+        call()
+    told = str(caught.value)
+    assert "\n" not in told
+    for part in parts:
+        assert str(part) in told, told
+
+
+def edit(folder: Path, **changes: Any) -> None:
+    file = folder / "config.json"
+    raw = json.loads(file.read_text(encoding="utf-8"))
+    file.write_text(json.dumps({**raw, **changes}), encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("changes", "parts"),
+    [
+        ({"attn": {"layers": [1], "num_heads": 2}}, ["attn", "attention layers are not supported"]),
+        ({"attnres_block_size": 2}, ["attnres_block_size", "not supported"]),
+        ({"use_short_conv": False}, ["use_short_conv=false", "not supported"]),
+        ({"model_type": "mamba2"}, ["model_type='mamba2'", "'gated_deltanet'"]),
+        ({"model_type": None}, ["model_type=None", "'gated_deltanet'"]),
+        ({"hidden_act": "gelu"}, ["hidden_act='gelu'", "'swish'"]),
+        ({"quantization_config": {"bits": 4}}, ["quantization_config", "not supported"]),
+        ({"output_gate_activation": "tanh"}, ["output_gate_activation", "tanh", "sigmoid"]),
+        ({"conv_size": 1}, ["conv_size", "2 or more"]),
+        ({"num_v_heads": 3}, ["num_v_heads=3", "multiple of num_heads=2"]),
+        ({"num_heads": 0}, ["num_heads=0", "at least 1"]),
+        ({"expand_v": 1.3}, ["expand_v=1.3", "whole number"]),
+        ({"hidden_size": "wide"}, ["wrong type", "wide"]),
+        ({"hidden_size": None}, ["wrong type"]),
+        ({"hidden_size": [32]}, ["wrong type"]),
+        ({"expand_v": float("inf")}, ["expand_v"]),
+        ({"eos_token_id": [1, 2]}, ["eos_token_id"]),
+    ],
+)
+def test_what_cannot_be_run_is_refused_by_name(changes: dict[str, Any], parts: list[str], whole: Path) -> None:
+    edit(whole, **changes)
+    refused(lambda: load_model(whole, torch.float32), whole / "config.json", *parts)
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b'{"vocab_size": 97', b"\xff\xfe\x00", b"[1, 2]", b"null", b"{}"])
+def test_damaged_configuration(content: bytes, whole: Path) -> None:
+    (whole / "config.json").write_bytes(content)
+    refused(lambda: read_config(whole), whole / "config.json")
+
+
+@pytest.mark.parametrize("key", ["vocab_size", "hidden_size", "num_hidden_layers", "num_heads", "head_dim"])
+def test_missing_key(key: str, whole: Path) -> None:
+    raw = json.loads((whole / "config.json").read_text(encoding="utf-8"))
+    del raw[key]
+    (whole / "config.json").write_text(json.dumps(raw), encoding="utf-8")
+    refused(lambda: read_config(whole), whole / "config.json", key)
+
+
+def test_missing_configuration(whole: Path) -> None:
+    (whole / "config.json").unlink()
+    refused(lambda: load_model(whole, torch.float32), whole, "no config.json")
+
+
+def test_missing_weights(whole: Path) -> None:
+    (whole / "model.safetensors").unlink()
+    refused(lambda: load_model(whole, torch.float32), whole, "model.safetensors is missing")
+
+
+def test_missing_shard(shards: Path) -> None:
+    lost = weight_files(shards)[1]
+    lost.unlink()
+    refused(lambda: load_model(shards, torch.float32), shards, f"{lost.name} is missing", "complete")
+
+
+@pytest.mark.parametrize("kept", [0, 4, 8, 200, 0.5, 0.99])
+def test_truncated_weights(kept: float, whole: Path, shards: Path) -> None:
+    """Cut in the header's length, in the header, in the weights: a full disk or a broken download."""
+    for folder in (whole, shards):
+        file = weight_files(folder)[-1]
+        content = file.read_bytes()
+        file.write_bytes(content[: kept if isinstance(kept, int) else int(kept * len(content))])
+        refused(lambda folder=folder: load_model(folder, torch.float32), file, "cut short")
+
+
+@pytest.mark.parametrize("content", ["", "{", "[]", "3", "{}", '{"weight_map": 3}', '{"weight_map": {"a": 3}}'])
+def test_damaged_index(content: str, shards: Path) -> None:
+    (shards / INDEX).write_text(content, encoding="utf-8")
+    refused(lambda: load_model(shards, torch.float32), shards / INDEX, "damaged")
+
+
+def test_weights_that_do_not_fit(whole: Path) -> None:
+    file = whole / "model.safetensors"
+    weights = load_file(file)
+    name = "model.layers.1.attn.q_proj.weight"
+    for changed, parts in (
+        ({**weights, name: weights[name][:-1].clone()}, [name, "(15, 32)", "(16, 32)"]),
+        ({key: value for key, value in weights.items() if key != name}, [f"no weight {name!r}", "1 missing"]),
+        ({**weights, "model.layers.1.attn.extra": weights[name].clone()}, ["unexpected weight", "attn.extra"]),
+    ):
+        save_file(changed, file)
+        refused(lambda: load_model(whole, torch.float32), whole, *parts)
+
+
+def test_configuration_of_another_model(whole: Path) -> None:
+    edit(whole, vocab_size=96)
+    refused(lambda: load_model(whole, torch.float32), whole, "embeddings.weight", "(97, 32)", "(96, 32)")
+    edit(whole, vocab_size=97, num_hidden_layers=3)
+    refused(lambda: load_model(whole, torch.float32), whole, "no weight 'model.layers.2.")
+    edit(whole, num_hidden_layers=1)
+    refused(lambda: load_model(whole, torch.float32), whole, "unexpected weight 'model.layers.1.")
+
+
+def test_tokenizer_of_another_model(whole: Path) -> None:
+    config = read_config(whole)
+    refused(lambda: TextTokenizer(whole, config), whole, "no tokenizer.json")
+    file = whole / "tokenizer.json"
+    file.write_text("{", encoding="utf-8")
+    refused(lambda: TextTokenizer(whole, config), file, "cannot be read")
+    for size in (97, 98):
+        words = {f"w{i}": i for i in range(size)}
+        LibraryTokenizer(WordLevel(words, unk_token="w0")).save(str(file))
+        if size == 97:
+            assert TextTokenizer(whole, config).decode([96]) == "w96"
+        else:
+            refused(lambda: TextTokenizer(whole, config), file, "98 tokens", "vocabulary has 97")
+
+
+def test_folders_that_are_not_there(whole: Path) -> None:
+    refused(lambda: resolve_folder("asset:gdn-huge"), "model.path=asset:gdn-huge", "gdn-mini")
+    refused(lambda: resolve_folder(str(whole / "nowhere")), whole / "nowhere", "no such folder")
+    refused(lambda: resolve_folder("./gdn"), "model.path=./gdn", "no such folder")
+    refused(lambda: resolve_folder(str(whole / "config.json")), "config.json", "name the folder")
+    assert resolve_folder(str(whole)) == whole
+
+
+@pytest.mark.parametrize("shard_size", ["1GB", SHARDS])
+@pytest.mark.parametrize("changes", [{}, {"tie_word_embeddings": True, "conv_bias": True, "num_v_heads": 4}])
+def test_bfloat16_comes_back_to_the_bit(changes: dict[str, Any], shard_size: str, tmp_path: Path) -> None:
+    model = raw_model(**changes)
+    save_model(model, tmp_path, torch.bfloat16, shard_size)
+    assert (len(weight_files(tmp_path)) > 1) == (shard_size == SHARDS)
+    loaded = load_model(tmp_path, torch.bfloat16)
+    assert loaded.config == model.config == read_config(tmp_path)
+    assert loaded.state_dict().keys() == model.state_dict().keys()
+    for name, tensor in model.state_dict().items():
+        kept = name.endswith(("A_log", "dt_bias"))
+        wanted = tensor if kept else tensor.bfloat16()
+        assert loaded.state_dict()[name].dtype == (torch.float32 if kept else torch.bfloat16)
+        assert torch.equal(loaded.state_dict()[name], wanted), name
+    stored = {name: tensor for file in weight_files(tmp_path) for name, tensor in load_file(file).items()}
+    assert {name for name, tensor in stored.items() if tensor.dtype == torch.float32} == {
+        name for name in stored if name.endswith(("A_log", "dt_bias"))
+    }
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_a_model_in_use_can_be_saved(dtype: torch.dtype, tmp_path: Path) -> None:
+    """Packed weights share memory; what was loaded can be written again, in the dtype it has, and reads the same."""
+    model = tiny_model(dtype=dtype)
+    save_model(model, tmp_path / "first", dtype)
+    again = load_model(tmp_path / "first", dtype)
+    save_model(again, tmp_path / "second", dtype)
+    ids = tokens(2, 9)
+    wanted = model.logits(model(ids))
+    for folder in ("first", "second"):
+        loaded = load_model(tmp_path / folder, dtype)
+        assert torch.equal(loaded.logits(loaded(ids)), wanted)
+
+
+def test_tied_embeddings_stay_one_tensor(tmp_path: Path) -> None:
+    save_model(raw_model(tie_word_embeddings=True), tmp_path, torch.float32)
+    assert "lm_head.weight" not in load_file(tmp_path / "model.safetensors")
+    model = load_model(tmp_path, torch.float32)
+    assert model.lm_head.weight is model.model.embeddings.weight
+
+
+def test_saving_over_a_checkpoint_leaves_none_of_it(tmp_path: Path) -> None:
+    save_model(raw_model(1), tmp_path, torch.float32, SHARDS)
+    save_model(raw_model(2), tmp_path, torch.float32)
+    loaded = load_model(tmp_path, torch.float32).state_dict()
+    assert all(torch.equal(loaded[name], tensor) for name, tensor in raw_model(2).state_dict().items())
+
+
+def test_the_digest_sees_every_byte(whole: Path) -> None:
+    before = weights_digest(whole)
+    file = whole / "model.safetensors"
+    content = bytearray(file.read_bytes())
+    content[-1] ^= 1
+    file.write_bytes(content)
+    other = weights_digest(whole)
+    edit(whole, eos_token_id=5)
+    assert len({before, other, weights_digest(whole)}) == 3
+
+
+def test_what_flash_linear_attention_leaves_out() -> None:
+    """Its configurations write null for what follows from the rest."""
+    raw = {"model_type": "gated_deltanet", "hidden_size": 2048, "num_hidden_layers": 21, "num_heads": 6, "head_dim": 256}
+    raw |= {"vocab_size": 32000, "num_v_heads": None, "intermediate_size": None, "hidden_ratio": 4, "attn": None}
+    config = GatedDeltaNetConfig.from_hf(raw, "config.json")
+    assert (config.num_v_heads, config.expand_v, config.intermediate_size) == (6, 2.0, 5632)
+    assert not config.tie_word_embeddings and config.use_gate
+    assert GatedDeltaNetConfig.from_hf(config.to_hf(), "config.json") == config
+
+
+PARAMETERS = {
+    "gdn-tiny": 100_720,
+    "gdn-mini": 9_483_072,
+    "gdn-340m": 399_531_200,
+    "gdn-1.3b": 1_466_343_808,
+    "gdn-1.3b-fla": 1_387_348_732,
+}
+
+
+def test_every_preset_is_here() -> None:
+    assert {file.stem for file in (ROOT / "conf" / "model").glob("*.yaml")} == set(PARAMETERS)
+
+
+@pytest.mark.parametrize("name", PARAMETERS)
+def test_parameters_of_the_presets(name: str) -> None:
+    raw = yaml.safe_load((ROOT / "conf" / "model" / f"{name}.yaml").read_text(encoding="utf-8"))
+    config = GatedDeltaNetConfig(**{key: raw[key] for key in raw.keys() & GatedDeltaNetConfig.__dataclass_fields__.keys()})
+    with torch.device("meta"):
+        held = sum(parameter.numel() for parameter in GatedDeltaNetLM(config).parameters())
+    assert held == config.parameters == PARAMETERS[name]
+
+
+@pytest.mark.parametrize("changes", [{}, {"conv_bias": True}, {"use_gate": False, "num_v_heads": 4, "expand_v": 2.0}])
+def test_parameters_of_other_shapes(changes: dict[str, Any]) -> None:
+    held = sum(parameter.numel() for parameter in raw_model(**changes).parameters())
+    assert held == tiny_config(**changes).parameters
+
+
+def test_the_bundled_model_is_what_its_preset_says() -> None:
+    raw = yaml.safe_load((ROOT / "conf" / "model" / "gdn-mini.yaml").read_text(encoding="utf-8"))
+    config = read_config(resolve_folder(raw["path"]))
+    for key in raw.keys() & GatedDeltaNetConfig.__dataclass_fields__.keys():
+        assert getattr(config, key) == raw[key], key
+    assert re.fullmatch(r"[0-9a-f]{64}", weights_digest(resolve_folder(raw["path"])))
