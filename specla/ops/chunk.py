@@ -41,11 +41,13 @@ def _chunk_gated_delta_rule(
     chunk = min(chunk_size, tokens)
     q, k = (_chunked(_expand_heads(x, value_heads // heads), chunk) for x in (q, k))
     v, g, beta = _chunked(v, chunk), _chunked(g[..., None], chunk)[..., 0], _chunked(beta[..., None], chunk)
-    decay = g.cumsum(-1)
+    # Float64: a difference of two large sums must keep the digits of the small one.
+    sums = g.double().cumsum(-1)
+    decay = sums.float()
     position = torch.arange(chunk, device=q.device)
     causal = position[:, None] >= position
     # Masked before the exponential: above the diagonal the difference is positive and could overflow.
-    ratio = torch.where(causal, decay[..., :, None] - decay[..., None, :], -torch.inf).exp()
+    ratio = torch.where(causal, sums[..., :, None] - sums[..., None, :], -torch.inf).float().exp()
     strict = beta * ratio * (k @ k.mT)
     wide_k = decay.exp()[..., None] * k
     solved = torch.linalg.solve_triangular(
@@ -54,7 +56,7 @@ def _chunk_gated_delta_rule(
     u_free, w = solved.split((value_size, key_size), dim=-1)
     attention = ratio * (q @ k.mT)
     wide_q = decay.exp()[..., None] * q
-    k_to_end = (decay[..., -1:] - decay).exp()[..., None] * k
+    k_to_end = (sums[..., -1:] - sums).float().exp()[..., None] * k
     if state is None:
         state = q.new_zeros(batch, value_heads, value_size, key_size)
     outputs = []
