@@ -147,7 +147,7 @@ def interval_text(median: float | None, low: float | None, high: float | None, u
     return f"{median:.2f}{unit} ({low:.2f} to {high:.2f})"
 
 
-def speed_markdown(section: Section, most: int = 12) -> str:
+def speed_markdown(section: Section, most: int = 30) -> str:
     """The fastest cells of each panel and AR; what did not pass is left to the reading."""
     passed = section.cells[(section.cells.status.isin(("passed", "inconclusive"))) & section.cells.tok_s.notna()]
     passed = passed[~passed.sweep]
