@@ -111,6 +111,7 @@ def run(prepared: Prepared, out: Path, slug: str, resume: bool, observer: Observ
             folder.log(line)
             observer.log(line)
 
+        folder.log(f"started: {plan.command} {' '.join(plan.words)}".rstrip())
         for note in (*folder.notes, *plan.notes):
             log(note)
         for record in prepared.planned.values():
@@ -142,6 +143,7 @@ def run(prepared: Prepared, out: Path, slug: str, resume: bool, observer: Observ
         finally:
             result = document()
             folder.write_summary(result)
+            folder.log(f"ended: {result['status']}")
         return RunResult(folder.path, result)
 
 

@@ -52,7 +52,7 @@ def print_plan(plan: Plan) -> None:
 def _names(cell: Cell) -> tuple[str, ...]:
     method, workload = cell.method, cell.settings.workload
     alpha = cell.settings.drafter.alpha
-    drafter = method.drafter if alpha is None else f"{method.drafter} {_alpha(alpha)}"
+    drafter = method.drafter if alpha is None else f"{method.drafter} {show(alpha)}"
     return (
         method.verify,
         method.recover,
@@ -100,14 +100,7 @@ def _result(cell: Mapping[str, Any]) -> tuple[str, ...]:
 def _drafter(cell: Mapping[str, Any]) -> str:
     alpha = cell.get("alpha_asked")
     name = cell["method"]["drafter"]
-    return f"{name}{'' if alpha is None else ' ' + _alpha(alpha)}{' ~' if cell.get('synthetic') else ''}"
-
-
-def _alpha(alpha: Any) -> str:
-    """A number, or a table by depth and rank, as the user types it."""
-    if isinstance(alpha, int | float):
-        return show(alpha)
-    return f"[{','.join(_alpha(inner) for inner in alpha)}]"
+    return f"{name}{'' if alpha is None else ' ' + show(alpha)}{' ~' if cell.get('synthetic') else ''}"
 
 
 def _interval(value: Mapping[str, Any]) -> str:
