@@ -69,8 +69,12 @@ def print_results(document: Document) -> None:
     table = _table("verify", "drafter", "topology", "workload", "speedup (95 %)", "tau", "tok/s", "text")
     shown = console()
     reasons: dict[str, list[str]] = {}
+    recovers: dict[str, set[str]] = {}
     for cell in document["cells"]:
-        table.add_row(*_result(cell))
+        recovers.setdefault(cell["method"]["verify"], set()).add(cell["method"]["recover"])
+    for cell in document["cells"]:
+        several = len(recovers[cell["method"]["verify"]]) > 1
+        table.add_row(*_result(cell, several))
         if cell["status"] in ("failed", "inconclusive"):
             reasons.setdefault(f"{cell['status']}: {cell['reason']}", []).append(" ".join(cell["overrides"]))
     shown.print(table)
@@ -82,9 +86,10 @@ def print_results(document: Document) -> None:
     shown.print(f"{document['status']} on {escape(document['device'])}{note}")
 
 
-def _result(cell: Mapping[str, Any]) -> tuple[str, ...]:
+def _result(cell: Mapping[str, Any], with_recovery: bool) -> tuple[str, ...]:
     method = cell["method"]
-    names = (method["verify"], escape(_drafter(cell)), method["topology"], str(cell.get("workload", "")))
+    verify = f"{method['verify']} + {method['recover']}" if with_recovery else method["verify"]
+    names = (verify, escape(_drafter(cell)), method["topology"], str(cell.get("workload", "")))
     if cell["status"] in ("not_applicable", "pending", "failed"):
         return (*names, f"[dim]{cell['status'].replace('_', ' ')}[/]", "", "", str(cell.get("lossless") or ""))
     speedup = cell.get("speedup") or {}
