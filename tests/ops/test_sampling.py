@@ -195,3 +195,14 @@ def test_the_argmax_of_the_scores_is_the_choice() -> None:
         found = scores(logits, sampling, rows, positions)
         assert found.dtype == torch.float32
         assert torch.equal(found.argmax(-1), choose(logits, sampling, rows, positions))
+
+
+@pytest.mark.parametrize("spread", [0.05, 1.0, 4.0])
+def test_few_candidates_choose_what_the_whole_vocabulary_does(spread: float) -> None:
+    """Nuclei that fit the short list, and (at a small spread) one that needs all tokens."""
+    generator = torch.Generator().manual_seed(3)
+    logits = spread * torch.randn(200, 2000, generator=generator)
+    rows, positions = torch.arange(200) % 5, torch.arange(200)
+    sampling = Sampling(0.9, 0.9, seed=4)
+    whole = scores(logits, sampling, rows, positions).argmax(-1)
+    assert torch.equal(choose(logits, sampling, rows, positions), whole)
