@@ -62,6 +62,8 @@ class OracleDrafter(Drafter):
         self._traces = [list(trace) for trace in self._original]
         self._at = [0] * len(roots)
         self._off = [row for row, root in enumerate(roots) if self._traces[row][0] != root]
+        for row in self._off:
+            self._traces[row] = [roots[row]]
         self._luck = [
             np.random.default_rng([self._seed, row]).random(2 * len(trace)).tolist()
             for row, trace in zip(self._rows, self._traces, strict=True)
