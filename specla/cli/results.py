@@ -44,7 +44,7 @@ def print_plan(plan: Plan) -> None:
     ar = sum(cell.method.verify == "ar" for cell in plan.cells)
     count = len(plan.cells) - ar
     shown.print(
-        f"{count} cell{'s' * (count != 1)} and AR ({ar}): about {_seconds(seconds)} (good to a factor of two or three), "
+        f"{count} cell{'s' * (count != 1)} and AR ({ar}): about {_seconds(seconds)} (to a factor of two or three), "
         f"weights and states up to {_bytes(memory)}; nothing was run"
     )
 
