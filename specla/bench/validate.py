@@ -39,7 +39,7 @@ _USES: dict[str, dict[str, str]] = {
         "human-eval": f"{_PROMPTS} path?",
         "gsm8k": f"{_PROMPTS} path?",
         "spec-bench": f"{_PROMPTS} path? categories?",
-        "dataset": f"{_PROMPTS} path? dataset? subset? split? column categories?",
+        "dataset": f"{_PROMPTS} path? dataset? subset? split? column? categories?",
     },
 }
 
@@ -127,6 +127,8 @@ def validate(settings: Settings) -> None:
                 raise SpeclaError(f"{group}.{dial}=null: {group}={choice} needs it")
     for key, (low, high, why) in _RANGES.items():
         value = get(settings, key)
+        if value is not None and value != value:
+            raise SpeclaError(f"{key}=nan: give a number")
         if value is not None and not low <= value <= high:
             raise SpeclaError(f"{key}={show(value)}: {why if value < low else f'give at most {high:g}'}")
     _validate_model(settings)
@@ -140,6 +142,8 @@ def validate(settings: Settings) -> None:
             f"baseline.module={show(baseline.module)}, baseline.function={show(baseline.function)}: "
             "a baseline is a function of a module; give both"
         )
+    if baseline.module is not None:
+        raise SpeclaError(f"baseline.module={show(baseline.module)}: baselines of your own are not built yet")
 
 
 def missing_inputs(settings: Settings) -> dict[str, str]:
@@ -156,7 +160,7 @@ def missing_inputs(settings: Settings) -> dict[str, str]:
     if workload.name == "dataset" and (workload.path is None) == (workload.dataset is None):
         missing["workload"] = (
             f"workload.path={show(workload.path)}, workload.dataset={show(workload.dataset)}: "
-            "give one of them, a file of JSON lines or the name of a data set"
+            "give one of them, a file or the name of a data set"
         )
     if topology.name == "explicit" and topology.parents is None:
         missing["topology"] = "topology.parents=null: topology=explicit needs them, as in 'topology.parents=[-1,0,0,1]'"

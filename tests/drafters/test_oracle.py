@@ -166,6 +166,28 @@ def test_a_wrong_trace_from_the_first_token_on() -> None:
     assert drafter.draft(chain(3)).tokens == [[root, 4, 5, 6]]
 
 
+@pytest.mark.parametrize("first", [0, 1])
+def test_a_new_trace_brings_no_new_luck(first: int) -> None:
+    """Nor less of it: a row traced again, from its first token or later, is lucky where it always was."""
+    text, right = trace(0, 400), list[list[bool]]()
+    for wrong in (False, True):
+        drafter = OracleDrafter(0.5, [[*text[:first], 49, *text[first + 1 :]] if wrong else text], VOCABULARY, 3)
+        drafter.begin([[0]], [text[0]])
+        if first and wrong:
+            drafter.observe([text[1:2]])
+            drafter.retrace(0, text[2:])
+        else:
+            drafter.observe([text[1:2]] if first else [[]])
+            if wrong:
+                drafter.retrace(0, text[1:])
+        found = []
+        for at in range(first, 300):
+            found.append(drafter.draft(chain(1)).tokens[0][1] == text[at + 1])
+            drafter.observe([[text[at + 1]]])
+        right.append(found)
+    assert right[0] == right[1] and 100 < sum(right[0]) < 200
+
+
 def test_a_finished_row_is_drafted_for_past_the_end_of_its_trace() -> None:
     drafter = began(1.0, rows=1, length=4)
     drafter.observe([trace(0)[1:4]])
