@@ -66,7 +66,7 @@ class OracleDrafter(Drafter):
             self._traces[row] = [roots[row]]
         self._luck = [
             np.random.default_rng([self._seed, row]).random(2 * len(trace)).tolist()
-            for row, trace in zip(self._rows, self._traces, strict=True)
+            for row, trace in zip(self._rows, self._original, strict=True)
         ]
 
     def draft(self, tree: DraftTree) -> Draft:

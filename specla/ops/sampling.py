@@ -85,10 +85,15 @@ def _choose_among_few(logits: Tensor, sampling: Sampling, rows: Tensor, position
     if sampling.top_p >= 1.0 or logits.device.type != "cpu" or logits.shape[-1] <= _FEW:
         return None
     log_p, tokens = torch.log_softmax(logits.float() / sampling.temperature, dim=-1).topk(_FEW, dim=-1)
+    # Equal tokens in index order, as a stable sort of the vocabulary has them: topk promises no order among them.
+    tokens, by_index = tokens.sort(dim=-1)
+    log_p, order = log_p.gather(-1, by_index).sort(dim=-1, descending=True, stable=True)
+    tokens = tokens.gather(-1, order)
     probability = log_p.exp()
-    before = probability.cumsum(-1) - probability
-    if not (before[..., -1] >= sampling.top_p).all():
+    outside = probability.cumsum(-1) - probability >= sampling.top_p
+    # A token as probable as the last of the few may have been left out for it: then the whole order counts.
+    if not (outside | (log_p > log_p[..., -1:])).all():
         return None
     noise = gumbel_noise_at(sampling.seed, rows, positions, tokens)
-    best = (log_p + noise).masked_fill(before >= sampling.top_p, -torch.inf).argmax(-1, keepdim=True)
+    best = (log_p + noise).masked_fill(outside, -torch.inf).argmax(-1, keepdim=True)
     return tokens.gather(-1, best)[..., 0]
