@@ -57,7 +57,7 @@ def acceptance_plot(section: Section, loaded: Loaded) -> Plot | None:
             for axes, dial in zip(line, dials, strict=True):
                 _lines(axes, here, dial)
                 axes.set_ylim(0, top * (1.1 + 0.085 * len(here)))
-                axes.xaxis.set_major_locator(MaxNLocator(7))
+                axes.xaxis.set_major_locator(MaxNLocator(7, steps=[1, 2, 5, 10]))
                 axes.set_xlabel(DIALS[dial] if line is grid[-1] else "")
             line[0].set_title(tree, loc="left", fontweight="bold")
             line[0].set_ylabel("speedup to AR (x)")

@@ -1,5 +1,8 @@
 """Pictures of `ablate recover` and `ablate defer`: what a commit costs, and what putting it off gains."""
 
+from collections.abc import Mapping
+from typing import Any
+
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
@@ -14,12 +17,12 @@ from specla.report.panels import (
     figures,
     grid_of,
     log_time_axis,
-    ordered_strategies,
+    looks,
     shared_legend,
     time_lines,
 )
 from specla.report.plots import named
-from specla.report.style import Plot, canvas, house_rules, line_look, spread_of
+from specla.report.style import Plot, canvas, house_rules, spread_of
 from specla.report.tables import Section
 
 
@@ -34,13 +37,14 @@ def recover_plot(section: Section) -> Plot | None:
     note = "Time of one layer's commit, median and 95 % interval over repeats, on a logarithmic axis; the root is "
     note += "committed with the accepted drafts. The floor is the bytes that must move over the bandwidth measured in "
     note += f"the same run. {section.title}."
-    most = int(cells.accepted.max())
+    least, most = int(cells.accepted.min()), int(cells.accepted.max())
+    lines = looks(cells, "recover")
 
     def draw(axes: Axes, here: pd.DataFrame) -> None:
-        time_lines(axes, here, "recover", "accepted")
+        time_lines(axes, here, lines, "accepted")
         log_time_axis(axes, cells[cells.batch == here.batch.iloc[0]])
-        axes.set_xticks(range(0, most + 1, -(-most // 10) or 1))
-        axes.set_xlim(-0.08 * most - 0.1, most * 1.08 + 0.1)
+        axes.set_xticks(range(least, most + 1, -(-(most - least) // 10) or 1))
+        axes.set_xlim(least - 0.06 * (most - least) - 0.1, most + 0.06 * (most - least) + 0.1)
 
     with house_rules():
         figure, flat = draw_grid(cells, grid, "topology", draw, (2.2, title, note))
@@ -63,12 +67,10 @@ def _recover_title(section: Section, cells: pd.DataFrame) -> str:
     low, high = extremes(rows)
     if len(rows) == 1:
         return f"Commits from factors take 1/{low.ratio:.1f} of token replay's time on {where(low)}"
-    told = f"Commits from factors are {low.ratio:.1f}x to {high.ratio:.1f}x as fast as token replay"
     if low.ratio < 1:
-        told = (
-            f"Commits from factors: {high.ratio:.1f}x as fast as token replay at best, {low.ratio:.2f}x on {where(low)}"
-        )
-    return told
+        best = f"up to {high.ratio:.1f}x token replay's speed"
+        return f"Commits from factors: {best}, but {low.ratio:.2f}x on {where(low)}"
+    return f"Commits from factors are {low.ratio:.1f}x to {high.ratio:.1f}x as fast as token replay"
 
 
 def defer_plot(section: Section) -> Plot | None:
@@ -88,11 +90,11 @@ def defer_plot(section: Section) -> Plot | None:
     hidden = int((~rows.panel.isin(panels)).sum())
     note += f" {hidden} cells of other trees are in the CSV alone." if hidden else ""
     batches = sorted(int(batch) for batch in rows.batch.unique())
+    lines, limits = looks(rows, "recover"), _defer_limits(rows)
     with house_rules():
         figure, grid = canvas(2.75, title, note, 1, len(panels))
-        limits = _defer_limits(rows)
         for column, (axes, panel) in enumerate(zip(grid[0], panels, strict=True)):
-            _defer_points(axes, rows[rows.panel == panel], batches, ordered_strategies(rows, "recover"))
+            _defer_points(axes, rows[rows.panel == panel], batches, lines)
             axes.set_title(panel, loc="left", fontweight="bold")
             axes.set_ylim(*limits)
             axes.set_xlabel("batch")
@@ -114,28 +116,25 @@ def _defer_limits(rows: pd.DataFrame) -> tuple[float, float]:
 
 def _defer_title(rows: pd.DataFrame) -> str:
     told: list[str] = []
-    for name, words in ((DEFER.ours, "Deferring the commit"), *((lazy, "a lazy ring") for lazy in DEFER.beside)):
+    for name, words in ((DEFER.ours, "Deferring the commit gains"), *((lazy, "a lazy ring") for lazy in DEFER.beside)):
         part = rows[rows.recover == name]
         if len(part):
             low, high = part.ratio.min(), part.ratio.max()
             span = f"{low:.2f}x to {high:.2f}x" if len(part) > 1 else f"{low:.2f}x"
-            told.append(f"{words} is {span} as fast as committing at once" if not told else f"{words} {span}")
+            told.append(f"{words} {span}{'' if told else ' over committing at once'}")
     return "; ".join(told) or "Nothing but commits at once was measured"
 
 
-def _defer_points(axes: Axes, rows: pd.DataFrame, batches: list[int], lines: list[tuple[str, str]]) -> None:
+def _defer_points(axes: Axes, rows: pd.DataFrame, batches: list[int], lines: Mapping[str, dict[str, Any]]) -> None:
     axes.axhspan(*DEFER.band, color="#eeeeee", lw=0, zorder=0)
     axes.axhline(1.0, color="black", lw=1, ls=(0, (4, 2)), label=AT_ONCE)
     axes.grid(axis="y")
-    here = [line for line in lines if (rows.label == line[1]).any()]
+    here = [label for label in lines if (rows.label == label).any()]
     step = min(0.16, 0.7 / max(1, len(here)))
-    for place, (strategy, label) in enumerate(here):
+    for place, label in enumerate(here):
         part = rows[rows.label == label].sort_values(["batch", "cell"])
         at = np.array([batches.index(int(batch)) for batch in part.batch]) + step * (place - (len(here) - 1) / 2)
-        look = {**line_look(strategy, place), "ls": "none", "ms": 5.5}
-        # Of one strategy under several verifications, the first is drawn full and the others hollow.
-        same = [other for other in lines if other[0] == strategy]
-        look |= {"mfc": "white", "mew": 1.4} if same.index((strategy, label)) else {}
+        look = {**lines[label], "ls": "none", "ms": 5.5, "mew": 1.4}
         axes.errorbar(at, part.ratio, yerr=spread_of(part.ratio, part.ratio_low, part.ratio_high), label=label, **look)
     axes.set_xticks(range(len(batches)), [str(batch) for batch in batches])
     axes.set_xlim(-0.6, len(batches) - 0.4)

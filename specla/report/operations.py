@@ -1,6 +1,6 @@
 """What the timed operations show: how a strategy stands to its baseline over all cells, and which is fastest where."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -179,9 +179,3 @@ def _winner(group: pd.DataFrame, ratios: pd.DataFrame) -> dict[str, Any]:
         base = own.loc["sequential_replay"]
         row |= {"gain": base.ratio, "gain_low": base.ratio_low, "gain_high": base.ratio_high}
     return row
-
-
-def strategies(cells: pd.DataFrame, column: str, order: Sequence[str]) -> list[str]:
-    """The names in a column, ours last, those that are not known at the end."""
-    names = [str(name) for name in cells[column].unique()]
-    return sorted(names, key=lambda name: (order.index(name) if name in order else len(order), name))

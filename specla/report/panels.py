@@ -2,7 +2,8 @@
 
 import math
 import re
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,8 +12,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter, NullLocator
 
-from specla.report.load import rows_of
-from specla.report.style import BLACK, canvas, line_look, spread_of
+from specla.report.style import BLACK, LINES, SERIES_COLOURS, canvas, line_look, spread_of
 from specla.report.tables import VERIFY_ORDER
 
 RECOVER_ORDER = ("replay_tokens", "replay_cached", "snapshot", "factors", "factors_deferred", "factors_lazy")
@@ -73,6 +73,25 @@ def ordered_strategies(cells: pd.DataFrame, column: str) -> list[tuple[str, str]
     return sorted(pairs, key=lambda pair: (ORDER.index(pair[0]) if pair[0] in ORDER else len(ORDER), pair[1]))
 
 
+def looks(cells: pd.DataFrame, column: str) -> dict[str, dict[str, Any]]:
+    """By label, in the order of legends, how its line looks in every panel.
+
+    A strategy has its own colour and marker; of several lines of one, the second is dashed and hollow.
+    """
+    lines = ordered_strategies(cells, column)
+    unknown = list(dict.fromkeys(strategy for strategy, _ in lines if strategy not in ORDER))
+    found: dict[str, dict[str, Any]] = {}
+    seen: Counter[str] = Counter()
+    for strategy, label in lines:
+        place = SERIES_COLOURS.index(BLACK) + unknown.index(strategy) if strategy in unknown else 0
+        again = {"ls": LINES[seen[strategy] % len(LINES)], "mfc": "white"} if seen[strategy] else {}
+        # `auto` is one of the others: a ring around the one that it picked hides none of them.
+        ring = {"ls": "none", "mfc": "none", "marker": "o", "ms": 9, "mew": 1.4} if strategy == "auto" else {}
+        found[label] = {**line_look(strategy, place), **again, **ring}
+        seen[strategy] += 1
+    return found
+
+
 def draw_grid(
     cells: pd.DataFrame,
     grid: Grid,
@@ -105,25 +124,24 @@ def draw_grid(
     return figure, flat
 
 
-def time_lines(axes: Axes, cells: pd.DataFrame, column: str, at: str) -> None:
+def time_lines(axes: Axes, cells: pd.DataFrame, lines: Mapping[str, dict[str, Any]], at: str) -> None:
     """Time against `at`, a line a strategy, with intervals, and the floor below them.
 
     Args:
         axes: to draw on.
         cells: of one panel.
-        column: that names the strategy.
+        lines: of all panels, as `looks` has them.
         at: the column along x.
     """
-    for place, (strategy, label) in enumerate(ordered_strategies(cells, column)):
-        part = cells[(cells[column] == strategy) & (cells.label == label)].sort_values([at, "cell"])
-        spread = spread_of(part.time_us, part.time_low_us, part.time_high_us)
-        # `auto` is one of the others: a ring around the one that it picked hides none of them.
-        ring = {"ls": "none", "mfc": "none", "marker": "o", "ms": 9, "mew": 1.4} if strategy == "auto" else {}
-        axes.errorbar(part[at], part.time_us, yerr=spread, label=label, **{**line_look(strategy, place), **ring})
+    for label, look in lines.items():
+        part = cells[cells.label == label].sort_values([at, "cell"])
+        if len(part):
+            spread = spread_of(part.time_us, part.time_low_us, part.time_high_us)
+            axes.errorbar(part[at], part.time_us, yerr=spread, label=label, **look)
     floor = cells[cells.floor_us > 0].groupby(at).floor_us.min()
     if len(floor):
-        look: dict[str, Any] = {"color": BLACK, "lw": 1.2, "ls": (0, (4, 2)), "label": FLOOR}
-        axes.plot(floor.index, floor, marker="_" if len(floor) == 1 else "", ms=14, **look)
+        dashed: dict[str, Any] = {"color": BLACK, "lw": 1.2, "ls": (0, (4, 2)), "label": FLOOR}
+        axes.plot(floor.index, floor, marker="_" if len(floor) == 1 else "", ms=14, **dashed)
 
 
 def log_time_axis(axes: Axes, cells: pd.DataFrame) -> None:
@@ -132,8 +150,8 @@ def log_time_axis(axes: Axes, cells: pd.DataFrame) -> None:
     bottom = float(cells[["time_us", "time_low_us", "floor_us"]].min().min())
     axes.set_yscale("log")
     axes.set_ylim(bottom / 1.5 if bottom > 0 else None, top * 1.5)
-    decades = top / bottom if bottom > 0 else 10.0
-    axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if decades < 300 else (1, 3) if decades < 3000 else (1,)))
+    reach = top / bottom if bottom > 0 else 10.0
+    axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if reach < 300 else (1, 3) if reach < 3000 else (1,)))
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.10g}"))
     axes.yaxis.set_minor_formatter(NullFormatter())
 
@@ -171,8 +189,3 @@ def figures(cells: pd.DataFrame, *extra: str) -> pd.DataFrame:
     """The columns of a plot's CSV."""
     names = ["topology", "shape", "nodes", "batch", "accepted", "verify", "recover", "label", "time_us"]
     return cells[[*names, "time_low_us", "time_high_us", "floor_us", "x_floor", *extra]]
-
-
-def single(cells: pd.DataFrame) -> Any:
-    """The first row, its columns as attributes."""
-    return next(rows_of(cells))

@@ -9,7 +9,16 @@ from matplotlib.patches import Rectangle
 
 from specla.report.load import rows_of
 from specla.report.operations import measured, winners
-from specla.report.panels import draw_grid, figures, grid_of, log_count_axis, log_time_axis, shared_legend, time_lines
+from specla.report.panels import (
+    draw_grid,
+    figures,
+    grid_of,
+    log_count_axis,
+    log_time_axis,
+    looks,
+    shared_legend,
+    time_lines,
+)
 from specla.report.plots import named
 from specla.report.style import Plot, canvas, colour_of, house_rules, pale
 from specla.report.tables import Section
@@ -30,8 +39,10 @@ def verify_time_plot(section: Section) -> Plot | None:
     note = "Time of one layer's verification, median and 95 % interval over repeats, both axes logarithmic. The floor "
     note += f"is the bytes that must move over the bandwidth measured in the same run. {section.title}."
 
+    lines = looks(cells, "verify")
+
     def draw(axes: Axes, here: pd.DataFrame) -> None:
-        time_lines(axes, here, "verify", "nodes")
+        time_lines(axes, here, lines, "nodes")
         log_count_axis(axes, [int(count) for count in here.nodes])
         log_time_axis(axes, cells[cells.batch == here.batch.iloc[0]])
 
@@ -116,22 +127,26 @@ def winner_title(found: pd.DataFrame) -> str:
     return told + (f"; {span} as fast as sequential replay" if len(gains) else "")
 
 
-def _short(name: str) -> str:
-    return _SHORT.get(name, name.replace("_", " "))
+def _short(name: str, most: int) -> str:
+    """A strategy's name in at most `most` letters."""
+    shown = _SHORT.get(name, name.replace("_", " "))
+    return shown if len(shown) <= most else shown[: most - 1].rstrip() + "\u2026"
 
 
 def _winner_cells(axes: Axes, found: pd.DataFrame, batches: Sequence[int], columns: int) -> None:
     nodes = sorted(int(count) for count in found.nodes.unique())
     small = 6.6 if columns > 6 else 7.4
+    # Letters that fit a cell beside '1.23x '.
+    most = max(7, 92 // columns - 6)
     for row in rows_of(found):
         x, y = nodes.index(int(row.nodes)), batches.index(int(row.batch))
         colour = pale(colour_of(row.winner), 0.45 if row.sure else 0.25)
         axes.add_patch(Rectangle((x - 0.48, y - 0.47), 0.96, 0.94, color=colour, lw=0))
         middle: dict[str, Any] = {"ha": "center", "va": "center"}
-        axes.text(x, y - 0.25, _short(row.winner), fontsize=small + 0.8, fontweight="bold", **middle)
+        axes.text(x, y - 0.25, _short(row.winner, most), fontsize=small + 0.8, fontweight="bold", **middle)
         gain = f"{row.gain:.1f}x replay" if pd.notna(row.gain) else ""
         axes.text(x, y + 0.04, gain, fontsize=small, **middle)
-        rival = _short(row.next)
+        rival = _short(row.next, most)
         ahead = f"{row.ahead:.2f}x {rival}" if row.sure else f"~ {rival}"
         axes.text(x, y + 0.3, ahead if rival else "", fontsize=small, **middle)
     axes.set_xlim(-0.55, len(nodes) - 0.45)
