@@ -180,13 +180,6 @@ def defer_run(setting: Mapping[str, Any], batches: Iterable[int] = (1, 8), **cha
     return records
 
 
-def ablations(setting: Mapping[str, Any], batches: Iterable[int] = (1,), **changes: Any) -> list[Record]:
-    """All three."""
-    batches = tuple(batches)
-    records = verify_run(setting, batches, **changes) + recover_run(setting, batches, **changes)
-    return records + defer_run(setting, batches, **changes)
-
-
 def length_sweep(
     alphas: Iterable[float] = (0.6, 0.8), lengths: Iterable[int] = (1, 2, 4, 6, 8), noise: float = 0.02
 ) -> list[Record]:

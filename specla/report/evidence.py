@@ -51,6 +51,15 @@ def describe(row: Any) -> str:
     return ", ".join(parts)
 
 
+def interval_text(median: float | None, low: float | None, high: float | None, unit: str = "x") -> str:
+    """'1.52x (1.49 to 1.55)', or without bounds '1.52x (no interval)'."""
+    if median is None or pd.isna(median):
+        return "-"
+    if low is None or high is None or pd.isna(low) or pd.isna(high):
+        return f"{median:.2f}{unit} (no interval)"
+    return f"{median:.2f}{unit} ({low:.2f} to {high:.2f})"
+
+
 def setting_differs(row: Any) -> list[str]:
     """What of device, model and weights is not the paper's."""
     found = [] if "H100" in row.device else [f"device {row.device}{' (a CPU)' if row.on_cpu else ''}"]

@@ -6,10 +6,11 @@ from typing import Any
 
 import pandas as pd
 
+from specla.report.evidence import interval_text
 from specla.report.load import rows_of
 from specla.report.operations import BY_KIND, where_columns
 from specla.report.panels import ORDER, by_number
-from specla.report.tables import Section, interval_text, markdown, number
+from specla.report.tables import Section, markdown
 
 HEADINGS = {"verify": "Verification of one layer", "recover": "One layer's commit", "defer": "Commit and verification"}
 """Of the parts of a section that come after its decodes, in their order."""
@@ -73,7 +74,7 @@ def _times(pivot: Pivot) -> str:
             return "-"
         if pd.isna(row.time_us):
             return str(row.status)
-        shown = number(row.time_us, 2 if row.time_us < 10 else 1)
+        shown = _time(row.time_us)
         if row.status != "passed":
             return f"{shown} *{row.status}*"
         return f"**{shown}**" if row.time_us == best and row.verify != "auto" else shown
@@ -85,9 +86,13 @@ def _times(pivot: Pivot) -> str:
         times = [row.time_us for row in rows if row.status == "passed" and row.verify != "auto"]
         floors = [row.floor_us for row in rows if pd.notna(row.floor_us)]
         best = min(times, default=float("nan"))
-        floor = number(min(floors, default=None), 2)
+        floor = _time(min(floors)) if floors else "-"
         lines.append([*_point(point), *(text(point, column, best) for column in pivot.columns), floor])
     return _table(pivot, lines, "floor")
+
+
+def _time(time_us: float) -> str:
+    return f"{time_us:,.{0 if time_us >= 100 else 1 if time_us >= 10 else 2}f}"
 
 
 def _ratios(pivot: Pivot, ratios: pd.DataFrame, baseline: str) -> str:

@@ -6,12 +6,12 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 
-from specla.report.evidence import passed_decodes
+from specla.report.evidence import interval_text, passed_decodes
 from specla.report.load import LENGTH_SERIES, rows_of
 from specla.report.panels import by_number, shared_legend
 from specla.report.plots import MOST_PANELS, named
 from specla.report.style import Plot, canvas, house_rules, line_look, spread_of
-from specla.report.tables import Section, interval_text, markdown, verify_rank
+from specla.report.tables import Section, markdown, verify_rank
 
 
 def length_cells(section: Section) -> pd.DataFrame:
@@ -116,10 +116,13 @@ def length_markdown(section: Section) -> str:
             text = interval_text(row.speedup, row.low, row.high) if row is not None else "-"
             shown.append(f"**{text}**" if row is not None and row.best else text)
         rows.append([str(place), str(line), *shown])
-    return markdown(("drafts", "method", *(f"{level} levels" for level in levels)), rows)
+    return markdown(("drafts", "method", *(f"{level} level{'s' * (level != 1)}" for level in levels)), rows)
 
 
 def length_sentences(section: Section) -> list[str]:
     """How far it pays to draft at each acceptance, for the fastest method there."""
     cells = length_cells(section)
-    return [f"{length_title(cells)}."] if len(cells) else []
+    if cells.empty:
+        return []
+    title = length_title(cells)
+    return [f"With synthetic acceptance, {title[0].lower()}{title[1:]}." if cells.synthetic.all() else f"{title}."]

@@ -13,9 +13,9 @@ from specla.report.tables import Section, claims_markdown, speed_markdown
 
 _VERDICTS = (
     "A verdict compares the 95 % interval with the claim's band: *reproduced* meets it, *exceeded* lies above, *short* "
-    "lies below (for ACCEPT lower is better). A range 'over' several cells goes from the lowest bound to the highest. "
-    "*not_measured*: no cell here speaks to it. Synthetic acceptance never "
-    "earns a verdict for E2E.\n"
+    "lies below (for ACCEPT lower is better). A range 'over' several cells goes from the lowest bound to the highest; "
+    "a cell whose interval is wider than the band is left out as too noisy. *not_measured*: no cell here speaks to "
+    "it. Synthetic acceptance never earns a verdict for E2E.\n"
 )
 _FACTS = (
     *(("date", "date"), ("device", "device"), ("GPU", "gpu"), ("CPU", "cpu"), ("cores", "cores")),

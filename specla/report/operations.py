@@ -7,7 +7,7 @@ from typing import Any
 import pandas as pd
 
 from specla.bench.stats import Interval
-from specla.report.evidence import Evidence, setting_differs
+from specla.report.evidence import Evidence, interval_text, setting_differs
 from specla.report.load import SETTING, Loaded, rows_of
 
 
@@ -77,15 +77,11 @@ def spread(rows: pd.DataFrame) -> Interval:
 
 
 def span_text(rows: pd.DataFrame) -> str:
-    """'1.52x (1.49 to 1.55)' for one cell, '1.49x to 3.21x' over several."""
-    found = spread(rows)
-    if found.low is None or found.high is None:
-        return f"{found.median:.2f}x (no interval)"
-    return f"{found.low:.2f}x to {found.high:.2f}x" if len(rows) > 1 else _single(found)
-
-
-def _single(found: Interval) -> str:
-    return f"{found.median:.2f}x ({found.low:.2f} to {found.high:.2f})"
+    """'1.52x (1.49 to 1.55)', a median and its interval, for one cell; '1.51x to 3.21x', medians, over several."""
+    if len(rows) > 1:
+        return f"{rows.ratio.min():.2f}x to {rows.ratio.max():.2f}x"
+    row = next(rows_of(rows))
+    return interval_text(row.ratio, row.ratio_low, row.ratio_high)
 
 
 def where(row: Any) -> str:
@@ -95,7 +91,11 @@ def where(row: Any) -> str:
 
 
 def operation_evidence(loaded: Loaded, operation: Operation) -> Evidence | None:
-    """A claim on one operation: from the lowest to the highest of its cells, in the setting nearest the paper's."""
+    """A claim on one operation: from the lowest to the highest of its cells, in the setting nearest the paper's.
+
+    Noise earns no verdict: an interval wider than the claim's band says little, and would often meet it whatever the
+    truth is. Such a cell is left out, and where most are like that the claim is not judged.
+    """
     cells = loaded.cells[~loaded.cells.chain] if operation.trees_only else loaded.cells
     rows = against(cells, loaded.ratios, operation)
     ours = rows[rows[operation.varied] == operation.ours]
@@ -112,8 +112,14 @@ def operation_evidence(loaded: Loaded, operation: Operation) -> Evidence | None:
     failures = int((lost.status == "failed").sum())
     differs += [f"{failures} cell{'s' * (failures != 1)} failed"] if failures else []
     rivals = rows[_in_setting(rows, first)]
-    told = _extremes(chosen, operation) + _beside(rivals, operation)
-    return Evidence(spread(chosen), first.device, told, tuple(differs), cells=len(chosen))
+    low, high = operation.band
+    sharp = chosen[~(chosen.ratio_high / chosen.ratio_low > high / low)]
+    noisy = len(chosen) - len(sharp)
+    wide = f"{noisy} cell{'s' * (noisy != 1)} too noisy (an interval wider than the claim's band)"
+    if noisy > len(sharp):
+        return Evidence(spread(chosen), first.device, _extremes(chosen, operation), tuple(differs), wide)
+    told = _extremes(sharp, operation) + _beside(rivals, operation)
+    return Evidence(spread(sharp), first.device, told, (*differs, *([wide] if noisy else [])), cells=len(sharp))
 
 
 def _in_setting(cells: pd.DataFrame, row: Any) -> pd.Series:

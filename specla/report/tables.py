@@ -8,6 +8,7 @@ from typing import Any
 import pandas as pd
 
 from specla.report.claims import Judged
+from specla.report.evidence import interval_text
 from specla.report.load import SETTING, Loaded, rows_of
 
 PANEL = ("workload", "batch", "temperature", "top_p")
@@ -159,15 +160,6 @@ def measured_text(one: Judged) -> str:
     if one.cells > 1 and found.low is not None and found.high is not None:
         return f"{found.low:.2f}{unit} to {found.high:.2f}{unit} over {one.cells} cells"
     return interval_text(found.median, found.low, found.high, unit)
-
-
-def interval_text(median: float | None, low: float | None, high: float | None, unit: str = "x") -> str:
-    """'1.52x (1.49 to 1.55)', or without bounds '1.52x (no interval)'."""
-    if median is None or pd.isna(median):
-        return "-"
-    if low is None or high is None or pd.isna(low) or pd.isna(high):
-        return f"{median:.2f}{unit} (no interval)"
-    return f"{median:.2f}{unit} ({low:.2f} to {high:.2f})"
 
 
 def speed_markdown(section: Section, most: int = 12) -> str:

@@ -26,6 +26,8 @@ from specla.report.tables import Section
 _SHORT = {"sequential_replay": "replay", "naive_batched": "naive", "parent_pointer": "pointer"}
 _WIDEST = 8
 """Columns of a heat map that fit beside each other."""
+_FEWEST = 3
+"""A panel is as wide as this many columns even where it has fewer: a cell across the page is no map."""
 
 
 def verify_time_plot(section: Section) -> Plot | None:
@@ -92,7 +94,7 @@ def winner_plot(section: Section) -> Plot | None:
     long = [name for name in _SHORT if name in {"sequential_replay", *found.winner, *found.next}]
     note += f" Here {', '.join(f'{_SHORT[name]} is {name}' for name in long).replace('_', ' ')}."
     panels = sorted(found.panel.unique())
-    sizes = [found[found.panel == panel].nodes.nunique() for panel in panels]
+    sizes = [max(_FEWEST, found[found.panel == panel].nodes.nunique()) for panel in panels]
     beside = sum(sizes) <= _WIDEST
     batches = sorted(int(batch) for batch in found.batch.unique())
     tall = 0.52 * len(batches) + 0.45
@@ -107,7 +109,7 @@ def winner_plot(section: Section) -> Plot | None:
             _winner_cells(axes, here, batches, sizes[place] if not beside else sum(sizes))
             axes.set_title(panel, loc="left", fontweight="bold")
             axes.set_ylabel("batch" if place == 0 or not beside else "")
-            axes.set_xlabel("nodes, root included" if place == len(panels) - 1 or beside else "")
+            axes.set_xlabel("nodes, root included" if place == len(panels) - 1 or beside else "", loc="left")
     return Plot(
         named("verify-best", section), title, note, found.drop(columns=["cell", "panel", "accepted"]), figure, "verify"
     )
@@ -119,12 +121,12 @@ def winner_title(found: pd.DataFrame) -> str:
     order = sorted(counts, key=lambda name: (-counts[name], name))
     total = len(found)
     lead = order[0].replace("_", " ")
-    share = "all" if counts[order[0]] == total else f"{counts[order[0]]} of"
-    told = f"Fastest verification: {lead} in {share} {total} cases"
+    share = f"all {total}" if counts[order[0]] == total else f"{counts[order[0]]} of {total}"
+    told = f"Fastest verification: {lead}" + (f" in {share} cases" if total > 1 else "")
     told += "".join(f", {name.replace('_', ' ')} in {counts[name]}" for name in order[1:])
     gains = found[found.gain.notna()].gain
     span = f"{gains.min():.1f}x to {gains.max():.1f}x" if len(gains) > 1 else f"{gains.max():.1f}x"
-    return told + (f"; {span} as fast as sequential replay" if len(gains) else "")
+    return told + (f"; {span} sequential replay's speed" if len(gains) else "")
 
 
 def _short(name: str, most: int) -> str:
@@ -149,7 +151,7 @@ def _winner_cells(axes: Axes, found: pd.DataFrame, batches: Sequence[int], colum
         rival = _short(row.next, most)
         ahead = f"{row.ahead:.2f}x {rival}" if row.sure else f"~ {rival}"
         axes.text(x, y + 0.3, ahead if rival else "", fontsize=small, **middle)
-    axes.set_xlim(-0.55, len(nodes) - 0.45)
+    axes.set_xlim(-0.55, max(_FEWEST, len(nodes)) - 0.45)
     axes.set_ylim(len(batches) - 0.45, -0.55)
     axes.set_xticks(range(len(nodes)), [str(count) for count in nodes])
     axes.set_yticks(range(len(batches)), [str(batch) for batch in batches])

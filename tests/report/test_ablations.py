@@ -17,10 +17,16 @@ from specla.report.style import Plot
 from specla.report.tables import Section, sections
 from specla.report.verify_plots import verify_time_plot, winner_plot
 from tests.factory import alpha_sweep, bench_run, decode_record, write_run
-from tests.kernel_factory import CPU, CPU_ENV, GPU, ablations, defer_run, length_sweep, recover_run, verify_run
+from tests.kernel_factory import CPU, CPU_ENV, GPU, defer_run, length_sweep, recover_run, verify_run
 
 OPERATIONS = ("verify-time", "verify-best", "recover-time", "defer-ratio")
 HEADINGS = ("### End to end", "### Verification of one layer", "### One layer's commit", "### Commit and verification")
+
+
+def small_run(**changes: Any) -> list[Record]:
+    """All three ablations at one point each."""
+    recovers = recover_run(CPU, accepted=(2,), **changes)
+    return [*verify_run(CPU, chains=(), trees=(8,), **changes), *recovers, *defer_run(CPU, (1,), **changes)]
 
 
 def section_of(folder: Path, records: list[Record], **changes: Any) -> Section:
@@ -33,13 +39,13 @@ def rows(path: Path) -> list[dict[str, str]]:
 
 
 def test_a_run_of_operations_alone_is_a_whole_report(tmp_path: Path) -> None:
-    report = build_report([write_run(tmp_path, ablations(CPU), CPU_ENV)], tmp_path / "out").path
+    report = build_report([write_run(tmp_path, small_run(), CPU_ENV)], tmp_path / "out").path
     assert sorted(path.stem for path in report.glob("*.png")) == sorted(OPERATIONS)
     assert sorted(path.stem for path in report.glob("*.csv")) == sorted((*OPERATIONS, "cells", "claims"))
     text = (report / "report.md").read_text()
     places = [text.index(mark) for mark in ("## Claims", "## Reading", *HEADINGS[1:], "## Measured on")]
     assert places == sorted(places) and HEADINGS[0] not in text and "Speedup is the median" not in text
-    assert "75 time one operation on random inputs" in text and "synthetic acceptance and say so" not in text
+    assert "26 time one operation on random inputs" in text and "synthetic acceptance and say so" not in text
     assert all(f"({name}.png)" in text and f"({name}.csv)" in text for name in OPERATIONS)
     again = build_report([report], tmp_path / "again").path
     names = {path.relative_to(report) for path in report.rglob("*") if path.suffix != ".png" and path.is_file()}
@@ -91,6 +97,16 @@ def test_the_table_marks_the_fastest_that_passed(tmp_path: Path) -> None:
     assert "The time of sequential replay over each strategy's" in text
 
 
+def test_bold_is_never_for_auto(tmp_path: Path) -> None:
+    records = [
+        replace(r, samples=tuple(replace(s, time_us=1.0) for s in r.samples)) if r.method.verify == "auto" else r  # type: ignore[call-arg]
+        for r in verify_run(CPU, chains=(), trees=(31,), noise=0.001)
+    ]
+    text = kernel_markdown(section_of(tmp_path, records, env=CPU_ENV), "verify")
+    line = next(line for line in text.splitlines() if line.startswith("| kary-b2"))
+    assert "| 1.00 |" in line and line.count("**") == 2 and "**1.00**" not in line
+
+
 def test_memory_is_tabulated_where_it_is_known(tmp_path: Path) -> None:
     known = kernel_markdown(section_of(tmp_path / "a", recover_run(CPU)), "recover")
     assert "bytes kept per draft token" in known and "| 2,097,152 |" in known
@@ -128,10 +144,10 @@ def test_the_floor_is_drawn_and_labelled(tmp_path: Path) -> None:
         verify_run(CPU, chains=(), trees=(15,))[:1],
         recover_run(CPU, accepted=(2,))[:1],
         defer_run(CPU, (1,))[:1],
-        [replace(r, floor_us=None) for r in ablations(CPU)],
-        [replace(r, status=Status.FAILED, reason="wrong", samples=()) for r in ablations(CPU)],
-        ablations(CPU, repeats=1),
-        verify_run(GPU, (1, 2, 4, 8, 16), (2, 3), (8,)),
+        [replace(r, floor_us=None) for r in small_run()],
+        [replace(r, status=Status.FAILED, reason="wrong", samples=()) for r in small_run()],
+        small_run(repeats=1),
+        verify_run(GPU, (1, 2, 4, 8), (2,), (8,), repeats=4),
         [replace(r, method=replace(r.method, verify="my_own_" * 6)) for r in verify_run(CPU)[:2]],
     ],
     ids=["one verify", "one recover", "one defer", "no floor", "all failed", "one repeat", "batches", "odd name"],

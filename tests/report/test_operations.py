@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from specla.bench.record import Method, Record, Status
+from specla.bench.record import KernelSample, Method, Record, Status
 from specla.report.claims import Judged, judge_claims
 from specla.report.load import Loaded, load_runs
 from specla.report.operation_reading import operation_sentences
 from specla.report.operations import winners
 from specla.report.tables import measured_text, sections
 from tests.factory import kernel_record, write_run
-from tests.kernel_factory import CPU, CPU_ENV, GPU, ablations, samples, tree_info, verify_run
+from tests.kernel_factory import CPU, CPU_ENV, GPU, defer_run, recover_run, samples, tree_info, verify_run
 
 PAPER: dict[str, Any] = {"device": "NVIDIA H100", "model": "gdn-1.3b", "dtype": "bfloat16"}
 METHODS = {
@@ -71,6 +71,8 @@ def test_a_claim_is_judged_over_all_of_its_cells(
     assert measured_text(one) == f"{min(ratios):.2f}x to {max(ratios):.2f}x over 2 cells"
     assert f"{min(ratios):.2f}x on kary-b2-n15, batch 1" in one.method and "batch 2" in one.method
     assert one.to_json()["cells"] == 2
+    reach = sum(ratio >= one.claim.band.low for ratio in ratios)
+    assert f"2 cells, {reach} of which reach {one.claim.band.low:.2f}x" in one.method
 
 
 def test_what_was_not_run_is_not_measured(tmp_path: Path) -> None:
@@ -106,6 +108,25 @@ def test_failed_cells_count_nowhere(tmp_path: Path) -> None:
     assert len(loaded(tmp_path / "d", [cell("VERIFY", 3.0), elsewhere]).ratios) == 1
 
 
+def spread_cell(claim: str, low: float, high: float, **changes: Any) -> Record:
+    """Five repeats between two ratios, so that the interval is about as wide as they lie apart."""
+    record = cell(claim, 1.0, **changes)
+    (name,) = record.samples[0].baseline_us  # type: ignore[union-attr]
+    ratios = (low, low, (low * high) ** 0.5, high, high)
+    return replace(record, samples=tuple(KernelSample(i, 50.0, 0, {name: 50.0 * r}) for i, r in enumerate(ratios)))
+
+
+def test_noise_earns_no_verdict(tmp_path: Path) -> None:
+    noise = spread_cell("DEFER", 0.5, 3.0)
+    alone = judged(tmp_path / "a", [noise])["DEFER"]
+    assert (alone.verdict, alone.measured) == ("not_measured", None)
+    assert alone.differs[-1] == "1 cell too noisy (an interval wider than the claim's band)"
+    most = judged(tmp_path / "b", [noise, spread_cell("DEFER", 0.5, 3.0, batch=2), cell("DEFER", 1.2, batch=4)])
+    assert most["DEFER"].verdict == "not_measured"
+    few = judged(tmp_path / "c", [noise, cell("DEFER", 1.0, batch=2), cell("DEFER", 1.1, batch=4)])["DEFER"]
+    assert few.verdict == "short" and few.cells == 2 and few.differs[-1].startswith("1 cell too noisy")
+
+
 def test_inconclusive_cells_and_few_repeats_give_no_verdict(tmp_path: Path) -> None:
     unsure = cell("RECOVER", 3.0, status=Status.INCONCLUSIVE, reason="throttled")
     assert judged(tmp_path / "a", [unsure])["RECOVER"].verdict == "not_measured"
@@ -117,7 +138,8 @@ def test_inconclusive_cells_and_few_repeats_give_no_verdict(tmp_path: Path) -> N
 
 
 def test_a_cpu_says_so_and_the_nearest_setting_is_judged(tmp_path: Path) -> None:
-    found = judged(tmp_path / "cpu", ablations(CPU), env=CPU_ENV)
+    small = [*verify_run(CPU, chains=(), trees=(8,)), *recover_run(CPU, accepted=(2,)), *defer_run(CPU, (1,))]
+    found = judged(tmp_path / "cpu", small, env=CPU_ENV)
     for name in ("VERIFY", "RECOVER", "DEFER"):
         assert found[name].verdict != "not_measured"
         assert found[name].differs[:3] == ("device AMD EPYC (a CPU)", "model gdn-mini", "dtype float32")
@@ -171,6 +193,8 @@ def test_paired_times_tell_apart_what_drifts_together(tmp_path: Path) -> None:
     ]
     row = fastest(tmp_path / "paired", records)
     assert row.sure and row.winner == "tree"
+    level = tuple(replace(s, baseline_us={"hybrid": s.time_us * r}) for s, r in zip(tree, (0.9, 1.1) * 5, strict=False))
+    assert not fastest(tmp_path / "level", [records[0], replace(records[1], samples=level)]).sure
     alone = tuple(replace(s, baseline_us={}) for s in tree)
     assert not fastest(tmp_path / "alone", [records[0], replace(records[1], samples=alone)]).sure
 
@@ -192,6 +216,16 @@ def test_the_reading_says_what_is_faster_and_where_not(tmp_path: Path) -> None:
     assert "Fastest verification: tree in 2 of 3 cases, hybrid in 1" in text and "hybrid on chain-l3, batch 1" in text
     assert "slower than sequential replay in 1 of 6 cells: tree 0.8" in text
     assert "times the floor" in text and "auto" not in text
+
+
+def test_what_the_intervals_do_not_tell_apart_is_neither_ahead_nor_slower(tmp_path: Path) -> None:
+    records = [
+        replace(spread_cell("VERIFY", low, high, nodes=nodes), overrides=(f"nodes={nodes}",))
+        for nodes, low, high in ((8, 1.2, 1.4), (15, 0.8, 1.3), (31, 0.7, 0.99), (63, 1.5, 1.6))
+    ]
+    text = told(tmp_path, records)
+    assert "(ahead from 63 nodes up)" in text
+    assert "slower than sequential replay in 1 of 4 cells: hybrid 0.83x on kary-b2-n31" in text
 
 
 def test_the_reading_of_commits(tmp_path: Path) -> None:
