@@ -107,7 +107,8 @@ def make_drafter(cell: Cell, subject: Subject, item: Item) -> Drafter:
             return NgramDrafter(drafter.min_ngram, drafter.max_ngram)
         case "oracle":
             vocabulary, seed = subject.model.config.vocab_size, cell.settings.seed
-            return OracleDrafter(drafter.alpha, subject.traces[item.index], vocabulary, seed)
+            rows = item.start.rows.tolist()
+            return OracleDrafter(drafter.alpha, subject.traces[item.index], vocabulary, seed, rows)
     raise SpeclaError(f"drafter={drafter.name}: not built yet")
 
 

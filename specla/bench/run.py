@@ -99,8 +99,7 @@ def run(prepared: Prepared, out: Path, slug: str, resume: bool, observer: Observ
         observer: who watches.
     """
     plan = prepared.plan
-    settings = plan.cells[0].settings
-    torch.set_num_threads(settings.threads or torch.get_num_threads())
+    settings, all_threads = plan.cells[0].settings, torch.get_num_threads()
     device = resolve_device(settings.device)
     env = machine_record(device, settings.threads)
     config = yaml.safe_dump(_config(plan), sort_keys=False, default_flow_style=None, width=120)
@@ -111,6 +110,7 @@ def run(prepared: Prepared, out: Path, slug: str, resume: bool, observer: Observ
             folder.log(line)
             observer.log(line)
 
+        folder.log(f"started: {plan.command} {' '.join(plan.words)}".rstrip())
         for note in (*folder.notes, *plan.notes):
             log(note)
         for record in prepared.planned.values():
@@ -138,10 +138,13 @@ def run(prepared: Prepared, out: Path, slug: str, resume: bool, observer: Observ
                 bandwidth = measure_bandwidth(device)
                 for (subject, _), cells in zip(prepared.groups, todo, strict=True):
                     if cells:
+                        torch.set_num_threads(subject.settings.threads or all_threads)
                         run_cells(cells, subject, prepared.planned, bandwidth, Events(keep, observer.tick))
         finally:
+            torch.set_num_threads(all_threads)
             result = document()
             folder.write_summary(result)
+            folder.log(f"ended: {result['status']}")
         return RunResult(folder.path, result)
 
 

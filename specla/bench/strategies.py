@@ -167,6 +167,12 @@ TERMS: Mapping[str, str] = {
     "floor_us": "bytes that must move (state, inputs, outputs, factors) over the bandwidth measured in the same run.",
     "x_floor": "measured time over floor_us: 1 is the best there can be.",
     "mbu": "floor over measured time: the share of the memory bandwidth that did needed work.",
+    "lossless": "what the gate found before any speedup is shown: exact (every token is AR's), near_tie (some differ, "
+    "each within the rounding bound of the target's own choice), or failed (no speedup is shown).",
+    "near_tie": "a token that scores within a stated number of machine epsilons of the best, in a teacher-forced pass "
+    "of the target over the emitted text; counted in every record.",
+    "synthetic": "acceptance that was asked for (an oracle's) or weights that are random: such a cell says so, and "
+    "earns no verdict on an end-to-end claim.",
     "acceptance rate": "not used alone here, since it has several meanings: the chance that one draft is accepted "
     "(our alpha) or the share of all drafts accepted (our draft_efficiency).",
     "mean accepted": "not used alone here: some count the bonus token (our tau), some do not (tau - 1).",

@@ -91,9 +91,7 @@ class Subject:
         prompts: in place of the workload's.
     """
 
-    def __init__(
-        self, target: Target, settings: Settings, depth: int, prompts: Sequence[Prompt] | None = None
-    ) -> None:
+    def __init__(self, target: Target, settings: Settings, depth: int, prompts: Sequence[Prompt] | None = None) -> None:
         self.target, self.settings, self.depth = target, settings, depth
         self.sampling = Sampling(settings.sampling.temperature, settings.sampling.top_p, settings.seed)
         self.prompts = list(prompts) if prompts is not None else load_prompts(settings.workload)

@@ -9,6 +9,8 @@ from specla import __version__
 from specla.cli import bench, explain, generate, report, train
 from specla.errors import MeasurementError, SpeclaError
 
+INTERRUPTED = 130
+
 app = typer.Typer(
     name="specla",
     help="Speculative decoding on gated delta net models: an engine, its baselines, and honest benchmarks.",
@@ -45,16 +47,18 @@ app.command()(explain.explain)
 def main() -> None:
     """Run the command line; the exit codes are those of README.md, 'Exit codes'."""
     try:
-        # Without its standalone mode the library returns the code that a command asked to exit with.
-        sys.exit(app(standalone_mode=False) or 0)
-    except typer.Abort:
-        sys.exit(130)
+        # Without its standalone mode the library returns the code that a command asked to exit with, and 130 for an
+        # interrupt.
+        code = app(standalone_mode=False) or 0
+        if code == INTERRUPTED:
+            raise KeyboardInterrupt
+        sys.exit(code)
     except SpeclaError as problem:
         _fail(str(problem), 2)
     except MeasurementError as problem:
         _fail(str(problem), 4)
-    except KeyboardInterrupt:
-        _fail("interrupted; finished cells are kept, and the same command goes on from them", 130)
+    except (KeyboardInterrupt, typer.Abort):
+        _fail("interrupted; finished cells are kept, and the same command goes on from them", INTERRUPTED)
     except BrokenPipeError:
         sys.exit(0)
     except OSError as problem:

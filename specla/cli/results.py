@@ -44,15 +44,15 @@ def print_plan(plan: Plan) -> None:
     ar = sum(cell.method.verify == "ar" for cell in plan.cells)
     count = len(plan.cells) - ar
     shown.print(
-        f"{count} cell{'s' * (count != 1)} and AR ({ar}): about {_seconds(seconds)}, {_bytes(memory)} at most, "
-        "good to a factor of two or three; nothing was run"
+        f"{count} cell{'s' * (count != 1)} and AR ({ar}): about {_seconds(seconds)} (to a factor of two or three), "
+        f"weights and states up to {_bytes(memory)}; nothing was run"
     )
 
 
 def _names(cell: Cell) -> tuple[str, ...]:
     method, workload = cell.method, cell.settings.workload
     alpha = cell.settings.drafter.alpha
-    drafter = method.drafter if alpha is None else f"{method.drafter} {_alpha(alpha)}"
+    drafter = method.drafter if alpha is None else f"{method.drafter} {show(alpha)}"
     return (
         method.verify,
         method.recover,
@@ -69,8 +69,12 @@ def print_results(document: Document) -> None:
     table = _table("verify", "drafter", "topology", "workload", "speedup (95 %)", "tau", "tok/s", "text")
     shown = console()
     reasons: dict[str, list[str]] = {}
+    recovers: dict[str, set[str]] = {}
     for cell in document["cells"]:
-        table.add_row(*_result(cell))
+        recovers.setdefault(cell["method"]["verify"], set()).add(cell["method"]["recover"])
+    for cell in document["cells"]:
+        several = len(recovers[cell["method"]["verify"]]) > 1
+        table.add_row(*_result(cell, several))
         if cell["status"] in ("failed", "inconclusive"):
             reasons.setdefault(f"{cell['status']}: {cell['reason']}", []).append(" ".join(cell["overrides"]))
     shown.print(table)
@@ -82,9 +86,10 @@ def print_results(document: Document) -> None:
     shown.print(f"{document['status']} on {escape(document['device'])}{note}")
 
 
-def _result(cell: Mapping[str, Any]) -> tuple[str, ...]:
+def _result(cell: Mapping[str, Any], with_recovery: bool) -> tuple[str, ...]:
     method = cell["method"]
-    names = (method["verify"], escape(_drafter(cell)), method["topology"], str(cell.get("workload", "")))
+    verify = f"{method['verify']} + {method['recover']}" if with_recovery else method["verify"]
+    names = (verify, escape(_drafter(cell)), method["topology"], str(cell.get("workload", "")))
     if cell["status"] in ("not_applicable", "pending", "failed"):
         return (*names, f"[dim]{cell['status'].replace('_', ' ')}[/]", "", "", str(cell.get("lossless") or ""))
     speedup = cell.get("speedup") or {}
@@ -100,14 +105,7 @@ def _result(cell: Mapping[str, Any]) -> tuple[str, ...]:
 def _drafter(cell: Mapping[str, Any]) -> str:
     alpha = cell.get("alpha_asked")
     name = cell["method"]["drafter"]
-    return f"{name}{'' if alpha is None else ' ' + _alpha(alpha)}{' ~' if cell.get('synthetic') else ''}"
-
-
-def _alpha(alpha: Any) -> str:
-    """A number, or a table by depth and rank, as the user types it."""
-    if isinstance(alpha, int | float):
-        return show(alpha)
-    return f"[{','.join(_alpha(inner) for inner in alpha)}]"
+    return f"{name}{'' if alpha is None else ' ' + show(alpha)}{' ~' if cell.get('synthetic') else ''}"
 
 
 def _interval(value: Mapping[str, Any]) -> str:

@@ -31,9 +31,7 @@ def corpus(overrides: Overrides = None, json: JsonFlag = False, config_dir: Conf
     manifest = made.manifest
     if not made.built:
         log(f"{made.folder}: holds this corpus already")
-    typer.echo(
-        f"{made.folder}: {manifest['train_tokens']:,} tokens to train on, {manifest['heldout_tokens']:,} held out"
-    )
+    typer.echo(f"{made.folder}: {manifest['tokens']:,} tokens to train on, {manifest['heldout_tokens']:,} held out")
     if json:
         print_json(manifest)
 

@@ -35,16 +35,26 @@ class OracleDrafter(Drafter):
             than what will be decoded.
         vocabulary: number of tokens.
         seed: of the draws; a draw depends on (seed, row, position), so every strategy sees the same luck.
+        rows: identities of the rows, so that prompts decoded one by one are not lucky in the same places; 0, 1, 2, ...
+            unless given.
     """
 
     name = "oracle"
     synthetic = True
 
-    def __init__(self, alpha: Alpha, traces: Sequence[Sequence[int]], vocabulary: int, seed: int = 0) -> None:
+    def __init__(
+        self,
+        alpha: Alpha,
+        traces: Sequence[Sequence[int]],
+        vocabulary: int,
+        seed: int = 0,
+        rows: Sequence[int] | None = None,
+    ) -> None:
         self._thresholds = [np.cumsum(line).tolist() for line in alpha_table(alpha)]
         self._original = [list(trace) for trace in traces]
         self._vocabulary = vocabulary
         self._seed = seed
+        self._rows = list(rows) if rows is not None else list(range(len(traces)))
         self.retraced = 0
 
     def begin(self, prompts: Sequence[Sequence[int]], roots: Sequence[int]) -> None:
@@ -52,8 +62,12 @@ class OracleDrafter(Drafter):
         self._traces = [list(trace) for trace in self._original]
         self._at = [0] * len(roots)
         self._off = [row for row, root in enumerate(roots) if self._traces[row][0] != root]
-        lengths = [len(trace) for trace in self._traces]
-        self._luck = [np.random.default_rng([self._seed, row]).random(2 * n).tolist() for row, n in enumerate(lengths)]
+        for row in self._off:
+            self._traces[row] = [roots[row]]
+        self._luck = [
+            np.random.default_rng([self._seed, row]).random(2 * len(trace)).tolist()
+            for row, trace in zip(self._rows, self._traces, strict=True)
+        ]
 
     def draft(self, tree: DraftTree) -> Draft:
         """Right tokens where the draws say so, wrong ones elsewhere."""

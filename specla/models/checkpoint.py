@@ -70,10 +70,10 @@ def weight_files(folder: Path) -> list[Path]:
     index = folder / "model.safetensors.index.json"
     if index.exists():
         try:
-            names = sorted(set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()))
-        except (UnicodeDecodeError, json.JSONDecodeError, KeyError, AttributeError) as damage:
-            raise SpeclaError(f"{index}: damaged ({type(damage).__name__})") from None
-        files = [folder / name for name in names]
+            weight_map = json.loads(index.read_text(encoding="utf-8"))["weight_map"]
+            files = [folder / name for name in sorted(set(weight_map.values()))]
+        except (ValueError, KeyError, TypeError, AttributeError) as damage:
+            raise SpeclaError(f"{index}: damaged ({type(damage).__name__}); get the checkpoint again") from None
     else:
         files = [folder / "model.safetensors"]
     for file in files:
@@ -127,7 +127,8 @@ def save_model(model: GatedDeltaNetLM, folder: Path, dtype: torch.dtype, shard_s
     folder.mkdir(parents=True, exist_ok=True)
     config: dict[str, Any] = {**model.config.to_hf(), "torch_dtype": str(dtype).removeprefix("torch.")}
     (folder / "config.json").write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
-    weights = {name: _cast(name, tensor.detach(), dtype).cpu() for name, tensor in model.state_dict().items()}
+    # Clones: the packed projections of a model in use are parts of one tensor.
+    weights = {name: _cast(name, tensor.detach(), dtype).cpu().clone() for name, tensor in model.state_dict().items()}
     if model.config.tie_word_embeddings:
         del weights["lm_head.weight"]
     save_torch_state_dict(weights, folder, max_shard_size=shard_size)

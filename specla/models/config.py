@@ -126,12 +126,14 @@ class GatedDeltaNetConfig:
                 tie_word_embeddings=bool(raw.get("tie_word_embeddings", False)),
                 norm_eps=float(raw.get("norm_eps", 1e-6)),
                 initializer_range=float(raw.get("initializer_range", 0.02)),
-                bos_token_id=raw.get("bos_token_id"),
-                eos_token_id=raw.get("eos_token_id"),
+                bos_token_id=_token_id(raw, "bos_token_id"),
+                eos_token_id=_token_id(raw, "eos_token_id"),
             )
         except KeyError as missing:
             raise SpeclaError(f"{where}: no key {missing}; is this a gated delta net checkpoint?") from None
-        except (TypeError, ValueError) as wrong:
+        except SpeclaError as wrong:
+            raise SpeclaError(f"{where}: {str(wrong).removeprefix('model.')}") from None
+        except (TypeError, ValueError, OverflowError) as wrong:
             raise SpeclaError(f"{where}: a value of the wrong type ({wrong})") from None
 
     def to_hf(self) -> dict[str, Any]:
@@ -144,6 +146,13 @@ class GatedDeltaNetConfig:
             "hidden_act": "swish",
             **{name: getattr(self, name) for name in self.__dataclass_fields__},
         }
+
+
+def _token_id(raw: Mapping[str, Any], name: str) -> int | None:
+    value = raw.get(name)
+    if value is not None and not isinstance(value, int):
+        raise SpeclaError(f"{name}={value!r}: give one token id, or null")
+    return value
 
 
 def _refuse_unsupported(raw: Mapping[str, Any], where: str) -> None:

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from specla.models.config import GatedDeltaNetConfig
 from specla.models.layers import Block, LayerRecord, LayerState, RMSNorm
 from specla.models.state import DecodeState
+from specla.ops.linear import PackedLinear
 from specla.ops.norm import rms_norm
 from specla.ops.types import TreeTensors
 from specla.ops.verify import VerifyStrategy
@@ -41,6 +42,7 @@ class GatedDeltaNetLM(nn.Module):
         self.lm_head = nn.Linear(config.hidden_size, config.vocab_size, bias=False)
         if config.tie_word_embeddings:
             self.lm_head.weight = self.model.embeddings.weight
+        self._head: PackedLinear | None = None
         for module in self.modules():
             if isinstance(module, nn.Linear | nn.Embedding):
                 nn.init.normal_(module.weight, std=config.initializer_range)
@@ -66,6 +68,7 @@ class GatedDeltaNetLM(nn.Module):
         for block in self.blocks:
             block.attn.pack()
             block.mlp.pack()
+        self._head = PackedLinear(self.lm_head.weight)
         return self
 
     def forward(self, tokens: Tensor) -> Tensor:
@@ -77,7 +80,7 @@ class GatedDeltaNetLM(nn.Module):
 
     def logits(self, hidden: Tensor) -> Tensor:
         """hidden [..., hidden] -> [..., vocabulary], in the model's dtype."""
-        return F.linear(hidden, self.lm_head.weight)
+        return self._head(hidden) if self._head is not None else F.linear(hidden, self.lm_head.weight)
 
     def prefill(self, tokens: Tensor, valid: Tensor | None = None) -> tuple[Tensor, DecodeState]:
         """Run prompts from the empty state.

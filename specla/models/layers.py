@@ -14,6 +14,7 @@ from specla.models.config import GatedDeltaNetConfig
 from specla.ops.chunk import chunk_gated_delta_rule
 from specla.ops.conv import conv_nodes, conv_sequence
 from specla.ops.gates import gates, l2_normalise
+from specla.ops.linear import PackedLinear
 from specla.ops.norm import gated_rms_norm, rms_norm
 from specla.ops.types import Known, NodeInputs, TreeTensors, VerifyOutput
 from specla.ops.verify import VerifyStrategy
@@ -93,43 +94,44 @@ class GatedDeltaNet(nn.Module):
             self.g_proj = nn.Linear(hidden, config.value_dim, bias=False)
         self.o_norm = RMSNorm(config.head_v_dim, config.norm_eps)
         self.o_proj = nn.Linear(config.value_dim, hidden, bias=False)
-        self._packed: tuple[Tensor, Tensor, Tensor | None] | None = None
+        self._inputs: PackedLinear | None = None
+        self._output: PackedLinear | None = None
+        self._convolution: tuple[Tensor, Tensor | None] | None = None
 
     def _projections(self) -> list[nn.Linear]:
         gate = [self.g_proj] if self.config.use_gate else []
         return [self.q_proj, self.k_proj, self.v_proj, *gate, self.a_proj, self.b_proj]
 
-    def _weights(self) -> tuple[Tensor, Tensor, Tensor | None]:
-        """All input projections [N, hidden], the convolution's weight [C, W] and bias [C], each side by side."""
-        if self._packed is not None:
-            return self._packed
+    def _input_weight(self) -> Tensor:
+        """All input projections side by side, [N, hidden]."""
+        return torch.cat(tuple(projection.weight for projection in self._projections()))
+
+    def _conv_weights(self) -> tuple[Tensor, Tensor | None]:
+        """The convolution's weight [C, W] and bias [C], those of q, k and v side by side."""
+        if self._convolution is not None:
+            return self._convolution
         convs = (self.q_conv1d, self.k_conv1d, self.v_conv1d)
-        biases = [conv.bias for conv in convs if conv.bias is not None]
-        return (
-            torch.cat(tuple(projection.weight for projection in self._projections())),
-            torch.cat(tuple(conv.weight for conv in convs)).squeeze(1),
-            torch.cat(tuple(biases)) if biases else None,
-        )
+        biases = tuple(conv.bias for conv in convs if conv.bias is not None)
+        return torch.cat(tuple(conv.weight for conv in convs)).squeeze(1), torch.cat(biases) if biases else None
 
     def pack(self) -> None:
         """Lay the input projections side by side in memory, so that one product serves all; for inference only."""
-        self._packed = None
-        weight, conv_weight, conv_bias = (x if x is None else x.detach() for x in self._weights())
-        assert weight is not None and conv_weight is not None
-        self._packed = weight, conv_weight, conv_bias
-        for projection, rows in zip(self._projections(), self._split(weight), strict=True):
-            projection.weight = nn.Parameter(rows, requires_grad=False)
-
-    def _split(self, weight: Tensor) -> tuple[Tensor, ...]:
-        parts: tuple[Tensor, ...] = weight.split([projection.out_features for projection in self._projections()])
-        return parts
+        self._convolution = None
+        weight, bias = self._conv_weights()
+        # Stored channels last, as the convolution on a tree reads it.
+        self._convolution = weight.detach().t().contiguous().t(), None if bias is None else bias.detach()
+        self._inputs, self._output = PackedLinear(self._input_weight()), PackedLinear(self.o_proj.weight)
+        rows = self._inputs.weight.split([projection.out_features for projection in self._projections()])
+        for projection, part in zip(self._projections(), rows, strict=True):
+            projection.weight = nn.Parameter(part, requires_grad=False)
 
     def project(self, x: Tensor) -> tuple[Tensor, Tensor | None, Tensor, Tensor]:
         """x [B, T, hidden] -> (raw convolution inputs [B, T, C], output gate [B, T, HV*V] or None, a, b [B, T, HV])."""
         config = self.config
         gate_size = config.value_dim if config.use_gate else 0
         sizes = [config.conv_dim, gate_size, config.num_v_heads, config.num_v_heads]
-        raw, gate, a, b = F.linear(x, self._weights()[0]).split(sizes, dim=-1)
+        product = self._inputs(x) if self._inputs is not None else F.linear(x, self._input_weight())
+        raw, gate, a, b = product.split(sizes, dim=-1)
         return raw, (gate if config.use_gate else None), a, b
 
     def delta_inputs(self, mixed: Tensor, a: Tensor, b: Tensor) -> NodeInputs:
@@ -151,7 +153,8 @@ class GatedDeltaNet(nn.Module):
             gate = gate.unflatten(-1, (self.config.num_v_heads, self.config.head_v_dim))
         activation = self.config.output_gate_activation
         normed = gated_rms_norm(out.to(dtype), gate, self.o_norm.weight, self.config.norm_eps, activation)
-        return F.linear(normed.flatten(-2), self.o_proj.weight)
+        flat = normed.flatten(-2)
+        return self._output(flat) if self._output is not None else F.linear(flat, self.o_proj.weight)
 
     def sequence(
         self, x: Tensor, state: LayerState | None = None, valid: Tensor | None = None
@@ -160,7 +163,7 @@ class GatedDeltaNet(nn.Module):
         raw, gate, a, b = self.project(x)
         if valid is not None:
             raw = raw * valid[..., None]
-        _, conv_weight, conv_bias = self._weights()
+        conv_weight, conv_bias = self._conv_weights()
         mixed, window = conv_sequence(raw, None if state is None else state.window, conv_weight, conv_bias)
         q, k, v, g, beta = self.delta_inputs(mixed, a, b)
         if valid is not None:
@@ -173,7 +176,7 @@ class GatedDeltaNet(nn.Module):
     ) -> tuple[Tensor, LayerRecord]:
         """Run the nodes of a draft tree, x [B, T, hidden], on a committed state that only a fold may write."""
         raw, gate, a, b = self.project(x)
-        _, conv_weight, conv_bias = self._weights()
+        conv_weight, conv_bias = self._conv_weights()
         inputs = self.delta_inputs(conv_nodes(raw, state.window, conv_weight, conv_bias, tree.taps), a, b)
         output = verify.verify(state.recurrent, inputs, tree, state.known, state.fold)
         return self.finish(output.out, gate, x.dtype), LayerRecord(x, raw, inputs, output)
@@ -181,7 +184,7 @@ class GatedDeltaNet(nn.Module):
     def regenerate(self, x: Tensor, window: Tensor) -> NodeInputs:
         """The delta rule's inputs of accepted tokens, again: x [B, L, hidden] along the path, window [B, W-1, C]."""
         raw, _, a, b = self.project(x)
-        _, conv_weight, conv_bias = self._weights()
+        conv_weight, conv_bias = self._conv_weights()
         return self.delta_inputs(conv_sequence(raw, window, conv_weight, conv_bias)[0], a, b)
 
 
@@ -193,21 +196,23 @@ class GatedMLP(nn.Module):
         self.gate_proj = nn.Linear(hidden, intermediate, bias=False)
         self.up_proj = nn.Linear(hidden, intermediate, bias=False)
         self.down_proj = nn.Linear(intermediate, hidden, bias=False)
-        self._packed: Tensor | None = None
+        self._gate_up: PackedLinear | None = None
+        self._down: PackedLinear | None = None
 
     def pack(self) -> None:
         """Lay gate and up side by side in memory; for inference only."""
-        self._packed = torch.cat((self.gate_proj.weight, self.up_proj.weight)).detach()
-        for projection, rows in zip((self.gate_proj, self.up_proj), self._packed.chunk(2), strict=True):
+        self._gate_up = PackedLinear(torch.cat((self.gate_proj.weight, self.up_proj.weight)))
+        self._down = PackedLinear(self.down_proj.weight)
+        for projection, rows in zip((self.gate_proj, self.up_proj), self._gate_up.weight.chunk(2), strict=True):
             projection.weight = nn.Parameter(rows, requires_grad=False)
 
     def forward(self, x: Tensor) -> Tensor:
         """x [..., hidden] -> the same shape."""
-        if self._packed is not None:
-            gate, up = F.linear(x, self._packed).chunk(2, dim=-1)
-        else:
-            gate, up = F.linear(x, self.gate_proj.weight), F.linear(x, self.up_proj.weight)
-        return F.linear(F.silu(gate) * up, self.down_proj.weight)
+        if self._gate_up is None or self._down is None:
+            hidden = F.silu(F.linear(x, self.gate_proj.weight)) * F.linear(x, self.up_proj.weight)
+            return F.linear(hidden, self.down_proj.weight)
+        gate, up = self._gate_up(x).chunk(2, dim=-1)
+        return self._down(F.silu(gate) * up)
 
 
 class Block(nn.Module):

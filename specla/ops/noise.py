@@ -52,5 +52,16 @@ def gumbel_noise(seed: int, rows: Tensor, positions: Tensor, vocabulary: int) ->
     blocks = torch.arange((vocabulary + 3) // 4, device=rows.device)
     counter = (blocks, positions[..., None], rows[..., None], torch.zeros_like(rows)[..., None])
     words = torch.stack(torch.broadcast_tensors(*philox(counter, (seed & _LOW, (seed >> 32) & _LOW))), dim=-1)
-    uniform = ((words.flatten(-2)[..., :vocabulary] >> 9).float() + 0.5) * _UNIFORM_STEP
+    return _gumbel(words.flatten(-2)[..., :vocabulary])
+
+
+def gumbel_noise_at(seed: int, rows: Tensor, positions: Tensor, tokens: Tensor) -> Tensor:
+    """The same noise for chosen tokens alone: rows and positions [...], tokens [..., k] -> [..., k] float32."""
+    counter = (tokens >> 2, positions[..., None], rows[..., None], torch.zeros_like(rows)[..., None])
+    words = torch.stack(torch.broadcast_tensors(*philox(counter, (seed & _LOW, (seed >> 32) & _LOW))), dim=-1)
+    return _gumbel(words.gather(-1, (tokens & 3)[..., None])[..., 0])
+
+
+def _gumbel(words: Tensor) -> Tensor:
+    uniform = ((words >> 9).float() + 0.5) * _UNIFORM_STEP
     return -torch.log(-torch.log(uniform))

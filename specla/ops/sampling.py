@@ -9,7 +9,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from specla.ops.noise import gumbel_noise
+from specla.ops.noise import gumbel_noise, gumbel_noise_at
+
+_FEW = 256
+"""Tokens among which a nucleus is looked for first."""
 
 
 @dataclass(frozen=True)
@@ -70,4 +73,22 @@ def choose(logits: Tensor, sampling: Sampling, rows: Tensor, positions: Tensor) 
     """The token of each position, [...] int64, from logits [..., vocabulary]."""
     if sampling.greedy:
         return logits.argmax(-1)
-    return scores(logits, sampling, rows, positions).argmax(-1)
+    found = _choose_among_few(logits, sampling, rows, positions)
+    return scores(logits, sampling, rows, positions).argmax(-1) if found is None else found
+
+
+def _choose_among_few(logits: Tensor, sampling: Sampling, rows: Tensor, positions: Tensor) -> Tensor | None:
+    """The same choice without sorting the vocabulary, where a few tokens hold the whole nucleus; else None.
+
+    It looks at the values, so it is for a CPU: on a device that would wait for the host.
+    """
+    if sampling.top_p >= 1.0 or logits.device.type != "cpu" or logits.shape[-1] <= _FEW:
+        return None
+    log_p, tokens = torch.log_softmax(logits.float() / sampling.temperature, dim=-1).topk(_FEW, dim=-1)
+    probability = log_p.exp()
+    before = probability.cumsum(-1) - probability
+    if not (before[..., -1] >= sampling.top_p).all():
+        return None
+    noise = gumbel_noise_at(sampling.seed, rows, positions, tokens)
+    best = (log_p + noise).masked_fill(before >= sampling.top_p, -torch.inf).argmax(-1, keepdim=True)
+    return tokens.gather(-1, best)[..., 0]

@@ -162,7 +162,7 @@ def measured_text(one: Judged) -> str:
     return interval_text(found.median, found.low, found.high, unit)
 
 
-def speed_markdown(section: Section, most: int = 12) -> str:
+def speed_markdown(section: Section, most: int = 30) -> str:
     """The fastest cells of each panel and AR; what did not pass is left to the reading."""
     passed = section.cells[(section.cells.status.isin(("passed", "inconclusive"))) & section.cells.tok_s.notna()]
     passed = passed[~passed.study]

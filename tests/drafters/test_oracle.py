@@ -32,7 +32,7 @@ def test_tables_of_shares() -> None:
 
 
 def ranks(drafter: OracleDrafter, tree: DraftTree, right: list[int], tokens: list[int]) -> list[int]:
-    """The rank of the right child, depth by depth from the root, -1 at the end where there is none; siblings checked."""
+    """The rank of the right child, depth by depth from the root, -1 at the end where there is none."""
     found, node = [], 0
     for wanted in right:
         children = tree.children[node]
@@ -60,7 +60,7 @@ def ranks(drafter: OracleDrafter, tree: DraftTree, right: list[int], tokens: lis
     ],
 )
 def test_shares_by_depth_and_rank(alpha: object, tree: DraftTree, expected: list[list[float]]) -> None:
-    """P(rank r right | parent accepted) = alpha[d, r]: one step from every place of the text, one token on each time."""
+    """P(rank r right | parent accepted) = alpha[d, r], over a step from every place of a text."""
     drafter, text = began(alpha, seed=3), trace(0)
     reached, hits = Counter[int](), Counter[tuple[int, int]]()
     for at in range(TEXT - tree.depth - 1):
@@ -121,6 +121,24 @@ def test_rows_and_seeds_have_their_own_luck() -> None:
             assert 60 < sum(a == b for a, b in zip(one, other, strict=True)) < 140
 
 
+def test_luck_goes_with_the_identity_of_a_row() -> None:
+    """A prompt is as lucky alone as in a batch, and two prompts decoded one by one are not lucky in the same places."""
+
+    def drafts(rows: list[int]) -> list[list[int]]:
+        drafter = OracleDrafter(0.5, [trace(0)] * len(rows), VOCABULARY, 1, rows)
+        drafter.begin([[0]] * len(rows), [trace(0)[0]] * len(rows))
+        found = [list[int]() for _ in rows]
+        for at in range(60):
+            for row, tokens in enumerate(drafter.draft(chain(1)).tokens):
+                found[row].append(tokens[1])
+            drafter.observe([[trace(0)[at + 1]]] * len(rows))
+        return found
+
+    together = drafts([7, 3, 0])
+    assert [drafts([row])[0] for row in (7, 3, 0)] == together
+    assert len({tuple(row) for row in together}) == 3
+
+
 def test_a_row_that_left_its_trace_waits_for_another() -> None:
     drafter, text = began(1.0, rows=2), trace(0)
     drafter.draft(chain(3))
@@ -131,7 +149,7 @@ def test_a_row_that_left_its_trace_waits_for_another() -> None:
     assert drafter.rows_off_trace() == [0]
     drafter.retrace(0, other[5:40])
     assert drafter.rows_off_trace() == [] and drafter.retraced == 1
-    assert [tokens for tokens in drafter.draft(chain(3)).tokens] == [other[4:8], trace(1)[5:9]]
+    assert drafter.draft(chain(3)).tokens == [other[4:8], trace(1)[5:9]]
     # The next batch starts from the traces as they were given.
     drafter.begin([[0], [0]], [text[0], trace(1)[0]])
     assert drafter.draft(chain(3)).tokens == [text[:4], trace(1)[:4]]

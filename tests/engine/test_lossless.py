@@ -14,8 +14,19 @@ from specla.models.gated_deltanet import GatedDeltaNetLM
 from specla.models.tokenizer import TextTokenizer
 from specla.ops.sampling import Sampling
 from specla.topology import DraftTree, chain, kary
-from tests.engine.texts import GREEDY, PAIRS, SAMPLED, SPECULATIVE, SPINE, ar_texts, decoding, finish, lively_model
-from tests.engine.texts import full_recompute, oracle
+from tests.engine.texts import (
+    GREEDY,
+    PAIRS,
+    SAMPLED,
+    SPECULATIVE,
+    SPINE,
+    ar_texts,
+    decoding,
+    finish,
+    full_recompute,
+    lively_model,
+    oracle,
+)
 from tests.models.cases import prompts
 
 BY_RANK = [[0.7, 0.2]]
@@ -30,10 +41,10 @@ def pairs_named(pairs: list[tuple[str, str]]) -> pytest.MarkDecorator:
 
 
 @cache
-def small(sampling: Sampling) -> tuple[Prefilled, list[list[int]], int]:
+def small(sampling: Sampling, vocabulary: int = 97) -> tuple[Prefilled, list[list[int]], int]:
     """Four prompts, one of them a single token; AR's texts; the limit."""
-    model, limit = lively_model(), 32
-    start = prefill(model, prompts(5, 9, 1, 14), sampling)
+    model, limit = lively_model(vocab_size=vocabulary), 32
+    start = prefill(model, prompts(5, 9, 1, 14, vocabulary=vocabulary), sampling)
     return start, ar_texts(model, start, sampling, limit + DEEPEST), limit
 
 
@@ -109,8 +120,17 @@ def test_small_model(pair: tuple[str, str], sampling: Sampling) -> None:
     for tree in trees(pair):
         alpha = [[0.2, 0.7]] if tree is SPINE else BY_RANK
         accepted = accepted_by(model, pair, sampling, oracle(model, case[1], alpha), tree, case)
-        assert {0, 1, 2, 3} <= set(accepted)
-    accepted_by(model, pair, sampling, NgramDrafter(1, 3), trees(pair)[-1], case)
+        assert min(accepted) == 0 and max(accepted) >= 3
+
+
+@SAMPLINGS
+@pairs_named(SPECULATIVE)
+def test_small_model_with_prompt_lookup(pair: tuple[str, str], sampling: Sampling) -> None:
+    """Trees that differ from step to step; of eight tokens, some that follow are soon guessed right."""
+    for tree in trees(pair)[:2]:
+        drafter = NgramDrafter(1, 3)
+        accepted = accepted_by(lively_model(vocab_size=8), pair, sampling, drafter, tree, small(sampling, 8))
+        assert min(accepted) == 0 and sum(accepted) > 10
 
 
 @pytest.mark.slow
@@ -123,18 +143,17 @@ def test_bundled_model(pair: tuple[str, str], sampling: Sampling) -> None:
         return
     tree = chain(4) if pair[0] == "chain" else TREE
     accepted = accepted_by(mini(), pair, sampling, oracle(mini(), case[1], BY_RANK), tree, case)
-    assert {0, 1, 2, 3} <= set(accepted)
+    assert min(accepted) == 0 and max(accepted) >= 3
 
 
 @pytest.mark.slow
 @SAMPLINGS
-@pairs_named([("chain", "snapshot"), ("tree", "factors_deferred"), ("hybrid", "factors_lazy"), ("auto", "replay_cached")])
+@pairs_named([("chain", "snapshot"), ("tree", "factors_deferred"), ("hybrid", "factors_lazy")])
 def test_bundled_model_with_prompt_lookup(pair: tuple[str, str], sampling: Sampling) -> None:
-    """Trees that differ from step to step, with filler tokens where a row has no candidate."""
+    """A node stays where any row has a candidate; the others hold fillers there."""
     case = bundled(sampling, 6, 48, 32)
-    for tree in trees(pair)[:2]:
-        accepted = accepted_by(mini(), pair, sampling, NgramDrafter(1, 4), tree, case)
-        assert sum(accepted) > 10
+    accepted = accepted_by(mini(), pair, sampling, NgramDrafter(1, 4), trees(pair)[:2][-1], case)
+    assert sum(accepted) > 10
 
 
 @pytest.mark.exhaustive

@@ -11,12 +11,13 @@ from specla.drafters.oracle import OracleDrafter
 from specla.engine.decode import Decoding, Prefilled, Step, StopRule
 from specla.models.gated_deltanet import GatedDeltaNetLM
 from specla.ops import pairs
-from specla.ops.sampling import Sampling
+from specla.ops.sampling import Sampling, choose
 from specla.ops.verify import get_verify
 from specla.topology import DraftTree, chain, explicit
 from tests.models.cases import tiny_model
 
 GREEDY, SAMPLED = Sampling(), Sampling(0.8, 0.95, seed=1)
+LIMIT = 24
 PAIRS = [(verify, recover) for verify, recovers in pairs.RECOVERS_WITH.items() for recover in recovers]
 SPECULATIVE = [(verify, recover) for verify, recover in PAIRS if verify != "ar"]
 SPINE = explicit([-1, 0, 0, 2, 2, 4, 4, 6, 6, 8, 8, 10, 10])
@@ -25,7 +26,7 @@ SPINE = explicit([-1, 0, 0, 2, 2, 4, 4, 6, 6, 8, 8, 10, 10])
 
 @cache
 def lively_model(**changes: Any) -> GatedDeltaNetLM:
-    """Random weights and grouped value heads; its texts do not run in circles under either sampling. Do not change it."""
+    """Random weights and grouped value heads; its texts do not run in circles. Shared: do not change it."""
     return tiny_model(**{"num_v_heads": 4, "conv_bias": True, **changes})
 
 
@@ -35,7 +36,7 @@ def decoding(
     drafter: Drafter,
     tree: DraftTree = chain(4),  # noqa: B008 (a tree is frozen)
     pair: tuple[str, str] = ("tree", "factors"),
-    limit: int = 32,
+    limit: int = LIMIT,
     sampling: Sampling = SAMPLED,
     eos: Sequence[int] = (),
 ) -> Decoding:
@@ -73,8 +74,6 @@ def off_from(texts: list[list[int]], places: Sequence[int], vocabulary: int) -> 
 
 def full_recompute(model: GatedDeltaNetLM, prompt: list[int], sampling: Sampling, row: int, limit: int) -> list[int]:
     """AR with no state at all: the whole text is run again for every token."""
-    from specla.ops.sampling import choose
-
     text, emitted = list(prompt), list[int]()
     with torch.inference_mode():
         while len(emitted) < limit:

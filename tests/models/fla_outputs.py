@@ -1,7 +1,7 @@
 """What flash-linear-attention makes of checkpoints that specla wrote: `python -m tests.models.fla_outputs FOLDER`.
 
-In every FOLDER/NAME it loads `ours`, runs `ids` and writes `outputs.pt`, and saves the model again as `theirs`. It runs in
-a process of its own, since Triton's interpreter is chosen, for all kernels, when Triton is first imported.
+In every FOLDER/NAME it loads `ours`, runs `ids` and writes `outputs.pt`, and saves the model again as `theirs`. It runs
+in a process of its own, since Triton's interpreter is chosen, for all kernels, when Triton is first imported.
 """
 
 import json
@@ -17,7 +17,7 @@ PREFILL, SHARD = 6, "10KB"
 
 
 def import_fla() -> Any:
-    """The model class, its kernels interpreted, with one configuration to choose from: the interpreter cannot time them."""
+    """The model class, its kernels interpreted, each with one configuration: the interpreter cannot time several."""
     os.environ["TRITON_INTERPRET"] = "1"
     from triton.runtime.autotuner import Autotuner
 

@@ -108,11 +108,14 @@ def test_extend_goes_on_where_prefill_stopped() -> None:
 
 @pytest.mark.parametrize("changes", VARIANTS.values())
 def test_packing_changes_nothing(changes: dict[str, Any]) -> None:
-    model, ids = raw_model(**changes), tokens(2, 9)
+    """At few rows and at many, between which libraries change their ways."""
+    model, texts = raw_model(**changes), [tokens(1, 1), tokens(2, 9), tokens(3, 30)]
+    names = {name: tensor.clone() for name, tensor in model.state_dict().items()}
     with torch.inference_mode():
-        wanted = model.logits(model(ids))
-        names = {name: tensor.clone() for name, tensor in model.state_dict().items()}
-        assert_close(model.prepare().logits(model(ids)), wanted, "model")
+        wanted = [model.logits(model(ids)) for ids in texts]
+        model.prepare()
+        for ids, logits in zip(texts, wanted, strict=True):
+            assert_close(model.logits(model(ids)), logits, "model")
     assert all(torch.equal(tensor, names[name]) for name, tensor in model.state_dict().items())
     assert not any(parameter.requires_grad for parameter in model.parameters())
 

@@ -174,6 +174,19 @@ def test_slack_widens_the_nucleus() -> None:
     assert log_probabilities(logits, Sampling(1.0, 0.59999), slack=1e-4).isfinite().sum() == 2
 
 
+@pytest.mark.parametrize("spread", [1.0, 3.0, 6.0])
+def test_ties_on_the_edge_of_the_nucleus(spread: float) -> None:
+    """Of tokens with the same logit, as 16 bits make them, those of the lowest index enter: alone and in any batch."""
+    logits = (spread * torch.randn(400, 600, generator=torch.Generator().manual_seed(10))).round()
+    rows, positions = torch.arange(400), torch.arange(400)
+    for top_p in (0.3, 0.6, 0.95):
+        sampling = Sampling(0.8, top_p, seed=1)
+        wanted = scores(logits, sampling, rows, positions).argmax(-1)
+        assert torch.equal(choose(logits, sampling, rows, positions), wanted)
+        alone = [choose(logits[i : i + 1], sampling, rows[i : i + 1], positions[i : i + 1]) for i in range(400)]
+        assert torch.equal(torch.cat(alone), wanted)
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_zero_temperature_is_the_argmax(dtype: torch.dtype) -> None:
     logits = torch.randn(30, 40, generator=torch.Generator().manual_seed(8)).to(dtype)
@@ -195,3 +208,14 @@ def test_the_argmax_of_the_scores_is_the_choice() -> None:
         found = scores(logits, sampling, rows, positions)
         assert found.dtype == torch.float32
         assert torch.equal(found.argmax(-1), choose(logits, sampling, rows, positions))
+
+
+@pytest.mark.parametrize("spread", [0.05, 1.0, 4.0])
+def test_few_candidates_choose_what_the_whole_vocabulary_does(spread: float) -> None:
+    """Nuclei that fit the short list, and (at a small spread) one that needs all tokens."""
+    generator = torch.Generator().manual_seed(3)
+    logits = spread * torch.randn(200, 2000, generator=generator)
+    rows, positions = torch.arange(200) % 5, torch.arange(200)
+    sampling = Sampling(0.9, 0.9, seed=4)
+    whole = scores(logits, sampling, rows, positions).argmax(-1)
+    assert torch.equal(choose(logits, sampling, rows, positions), whole)

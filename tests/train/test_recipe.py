@@ -97,7 +97,7 @@ def test_a_debian_package_is_unpacked(tmp_path: Path) -> None:
 def test_a_changed_package_is_refused_and_not_unpacked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     refuse_clients(monkeypatch)
     make_archive(tmp_path / "texts-1.0.tar.gz")
-    with pytest.raises(SpeclaError, match="SHA-256 is .* the recipe says 0000"):
+    with pytest.raises(SpeclaError, match=r"SHA-256 is .* the recipe says 0000"):
         fetch_recipe(load_recipe(make_recipe(tmp_path)), tmp_path)
     assert not (tmp_path / "unpacked").exists()
 

@@ -11,6 +11,7 @@ from specla.bench.gate import GateResult
 from specla.bench.measure import Method, gate, time_block
 from specla.bench.record import Bytes, Counts, Lossless, Record, Sample, Status
 from specla.bench.subject import Subject
+from specla.bench.validate import show
 from specla.errors import SpeclaError
 from specla.models.cost import ModelCost
 from specla.ops.verify import DispatchTable, measure_dispatch
@@ -60,7 +61,8 @@ def run_cells(
                 reason = f"{type(error).__name__}: {error}".strip().splitlines()[0]
                 events.record(replace(planned[cell.config_hash], status=Status.FAILED, reason=reason))
         sound = [one for one in gated if one.cell is not baseline and one.result.lossless is not Lossless.FAILED]
-        title = "timing: " + (", ".join(label(one.cell) for one in sound) or label(baseline))
+        more = f" and {len(sound) - 1} more" if len(sound) > 1 else ""
+        title = f"timing: {label(sound[0].cell) if sound else label(baseline)}{more}"
         methods = [one.method for one in sound]
         measure = baseline.settings.measure
         samples = time_block(ar, methods, subject.items, measure, lambda title=title: events.tick(title))  # type: ignore[misc]
@@ -84,7 +86,9 @@ class Gated:
 
 def label(cell: Cell) -> str:
     """A cell in a few words."""
-    parts = [cell.method.verify, cell.method.drafter, cell.method.topology, cell.settings.workload.name]
+    method, alpha = cell.method, cell.settings.drafter.alpha
+    drafter = method.drafter if alpha is None else f"{method.drafter} {show(alpha)}"
+    parts = (method.verify, drafter, method.topology, cell.settings.workload.name)
     return " ".join(part for part in parts if part not in ("none", "root"))
 
 

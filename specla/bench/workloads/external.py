@@ -1,5 +1,6 @@
 """Workloads from the user's own copies: GSM8K, Spec-Bench, and any file or hub data set, read by `datasets`."""
 
+import logging
 from pathlib import Path
 from typing import Any
 
@@ -62,6 +63,8 @@ def _rows(
     from huggingface_hub.errors import HfHubHTTPError
 
     datasets.disable_progress_bars()
+    # What goes wrong with a file is told in one line below; the library would add pages of its own.
+    datasets.utils.logging.set_verbosity(logging.CRITICAL)
     if settings.path is not None:
         return _file_rows(Path(settings.path).expanduser(), datasets)
     try:

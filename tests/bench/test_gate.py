@@ -1,0 +1,123 @@
+"""The losslessness gate: exact, near ties that are counted, and everything else that must fail."""
+
+import pytest
+import torch
+
+from specla.bench.gate import NEAR_TIE_EPSILONS, GateResult, check_texts
+from specla.bench.record import Lossless
+from specla.engine.decode import Prefilled, prefill
+from specla.models.gated_deltanet import GatedDeltaNetLM
+from specla.ops.sampling import Sampling
+from tests.engine.texts import GREEDY, SAMPLED, ar_texts, lively_model
+from tests.models.cases import prompts, raw_model
+
+LIMIT = 20
+SAMPLINGS = pytest.mark.parametrize("sampling", [GREEDY, SAMPLED], ids=["greedy", "sampled"])
+
+
+def started(model: GatedDeltaNetLM, sampling: Sampling) -> tuple[Prefilled, list[list[int]]]:
+    start = prefill(model, prompts(5, 9, 3), sampling)
+    return start, ar_texts(model, start, sampling, LIMIT)
+
+
+def changed(text: list[int], place: int, token: int) -> list[int]:
+    return [*text[:place], token, *text[place + 1 :]]
+
+
+@SAMPLINGS
+def test_the_same_texts_are_exact(sampling: Sampling) -> None:
+    start, texts = started(lively_model(), sampling)
+    result = check_texts(lively_model(), start, [list(text) for text in texts], texts, sampling)
+    assert result == GateResult(Lossless.EXACT, 0, 3 * (LIMIT - 1))
+
+
+@SAMPLINGS
+@pytest.mark.parametrize("place", [0, 1, 10, LIMIT - 1])
+def test_a_wrong_token_fails(place: int, sampling: Sampling) -> None:
+    """Wherever it stands, the prefill's token and the last one included."""
+    start, texts = started(lively_model(), sampling)
+    wrong = changed(texts[1], place, (texts[1][place] + 1) % 97)
+    result = check_texts(lively_model(), start, [texts[0], wrong, texts[2]], texts, sampling)
+    assert result.lossless is Lossless.FAILED
+    assert "row 1" in result.reason and f"token {place}" in result.reason
+
+
+def test_another_text_from_the_first_token_on_fails() -> None:
+    """AR's own continuation of a wrong first token: every later token is the target's choice."""
+    start, texts = started(lively_model(), GREEDY)
+    root = (start.roots[0] + 1) % 97
+    begun = Prefilled(start.prompts, start.state, [root, *start.roots[1:]], start.rows)
+    other = ar_texts(lively_model(), begun, GREEDY, LIMIT)
+    assert other[0] != texts[0] and other[1:] == texts[1:]
+    assert check_texts(lively_model(), start, other, texts, GREEDY).lossless is Lossless.FAILED
+
+
+@pytest.mark.parametrize("rest", [[], [5, 6]])
+def test_a_text_of_another_length_fails(rest: list[int]) -> None:
+    """Too short, though every token is right; or running on past the limit."""
+    start, texts = started(lively_model(), SAMPLED)
+    other = texts[2][:-3] if not rest else texts[2] + rest
+    result = check_texts(lively_model(), start, [*texts[:2], other], texts, SAMPLED)
+    assert result.lossless is Lossless.FAILED and "row 2" in result.reason
+
+
+@pytest.fixture(scope="module")
+def twins() -> GatedDeltaNetLM:
+    """Token 96 - t reads as token t does, and scores less by a few roundings: they tie wherever one is best."""
+    model = raw_model(num_v_heads=4)
+    embeddings, head = model.model.embeddings.weight.data, model.lm_head.weight.data
+    embeddings[49:] = embeddings[:48].flip(0)
+    head[49:] = head[:48].flip(0) * (1 - 2**-22)
+    head[48] = 0
+    return model.prepare()
+
+
+def twin(token: int) -> int:
+    return 96 - token
+
+
+@SAMPLINGS
+def test_near_ties_pass_and_are_counted(sampling: Sampling, twins: GatedDeltaNetLM) -> None:
+    """Sampling decides between twins by their noise, so a twin that the noise favours less is no tie."""
+    start, texts = started(twins, sampling)
+    other = changed(changed(texts[0], 4, twin(texts[0][4])), 11, twin(texts[0][11]))
+    result = check_texts(twins, start, [other, *texts[1:]], texts, sampling)
+    if sampling.greedy:
+        assert result == GateResult(Lossless.NEAR_TIE, 2, 3 * (LIMIT - 1))
+    else:
+        assert result.lossless is Lossless.FAILED
+
+
+def test_the_bound_is_a_bound(monkeypatch: pytest.MonkeyPatch, twins: GatedDeltaNetLM) -> None:
+    start, texts = started(twins, GREEDY)
+    other = [changed(texts[0], 4, twin(texts[0][4])), *texts[1:]]
+    monkeypatch.setitem(NEAR_TIE_EPSILONS, torch.float32, 0.1)
+    result = check_texts(twins, start, other, texts, GREEDY)
+    assert result.lossless is Lossless.FAILED
+    assert result.reason.startswith("row 0, token 4: scores ")
+
+
+def test_a_near_tie_in_one_row_excuses_no_other(twins: GatedDeltaNetLM) -> None:
+    """Row 0 has a near tie, row 2 lost its last tokens."""
+    start, texts = started(twins, GREEDY)
+    tied = changed(texts[0], 4, twin(texts[0][4]))
+    result = check_texts(twins, start, [tied, texts[1], texts[2][:-3]], texts, GREEDY)
+    assert result.lossless is Lossless.FAILED and "row 2" in result.reason
+
+
+def test_an_end_token_on_a_near_tie_changes_the_length(twins: GatedDeltaNetLM) -> None:
+    """AR's text ended with a token whose twin does not end it: going on is right, to the limit."""
+    start, texts = started(twins, GREEDY)
+    ended = texts[0][:8]
+    on = changed(texts[0], 7, twin(texts[0][7]))
+    result = check_texts(twins, start, [on, *texts[1:]], [ended, *texts[1:]], GREEDY)
+    assert result.lossless is Lossless.NEAR_TIE and result.near_ties == 1
+
+
+def test_results_add_to_the_worst() -> None:
+    exact, tie = GateResult(Lossless.EXACT, 0, 10), GateResult(Lossless.NEAR_TIE, 2, 20)
+    failed = GateResult(Lossless.FAILED, 1, 5, "row 0, token 3")
+    assert exact + tie == tie + exact == GateResult(Lossless.NEAR_TIE, 2, 30)
+    assert exact + failed == GateResult(Lossless.FAILED, 1, 15, "row 0, token 3")
+    assert failed + tie == GateResult(Lossless.FAILED, 3, 25, "row 0, token 3")
+    assert exact + exact == GateResult(Lossless.EXACT, 0, 20)

@@ -1,0 +1,205 @@
+"""The command line as a user meets it: output, exit codes, and nothing half-written after a mistake."""
+
+import json
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import specla
+from specla.cli.main import main
+from specla.models.checkpoint import resolve_folder
+
+ROOT = Path(specla.__file__).parents[1]
+Run = Callable[[str], tuple[int, str, str]]
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Run:
+    """Type a command in an empty folder: (exit code, stdout, stderr)."""
+    monkeypatch.chdir(tmp_path)
+
+    def type_in(words: str) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", shlex.split(words))
+        with pytest.raises(SystemExit) as end:
+            main()
+        captured = capsys.readouterr()
+        code = end.value.code
+        return (code if isinstance(code, int) else 0), captured.out, captured.err
+
+    return type_in
+
+
+def test_dry_run_lists_twelve_cells_and_runs_nothing(run: Run, tmp_path: Path) -> None:
+    words = "topology=chain,kary topology.length=2,4 drafter=ngram,oracle drafter.alpha=0.6,0.8"
+    code, out, _ = run(f"specla bench e2e {words} --dry-run --json")
+    assert code == 0
+    assert "12 cells and AR (1)" in out
+    cells = json.loads(out.splitlines()[-1])["cells"]
+    assert [cell["status"] for cell in cells] == ["pending"] * 13
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        ("topology.lenght=4", "did you mean 'topology.length'"),
+        ("topolgy=chain", "did you mean 'topology'"),
+        ("topology=chian", "did you mean 'chain'"),
+        ("topology.length=0", "topology.length=0: a tree needs at least one level of drafts"),
+        ("topology.length=128", "127"),
+        ("topology=kary topology.nodes=129", "128"),
+        ("drafter=oracle drafter.alpha=1.01", "from 0 to 1"),
+        ("drafter=oracle drafter.alpha=-0.1", "from 0 to 1"),
+        ("+seed=1", "'+'"),
+        ("~topology", "left out"),
+        ("seed=1 seed=2", "given twice"),
+        ("model.path=/nowhere/at/all", "no such folder"),
+        ("workload=dataset workload.path=missing.jsonl", "no such file"),
+        ("workload=dataset workload.path=empty.jsonl", "empty"),
+        ("workload=dataset workload.path=latin.txt", "not UTF-8"),
+        ("workload=dataset workload.path=broken.jsonl", "cannot be read"),
+        ("workload.prompts=1000", "holds 120"),
+        ("workload.categories=[poems]", "no 'poems'"),
+    ],
+)
+def test_bad_input_is_one_line_and_leaves_nothing(words: str, told: str, run: Run, tmp_path: Path) -> None:
+    (tmp_path / "empty.jsonl").write_bytes(b"")
+    (tmp_path / "latin.txt").write_bytes("é".encode("latin-1"))
+    (tmp_path / "broken.jsonl").write_text('{"prompt": "a"\n')
+    code, out, err = run(f"specla bench e2e {words}")
+    lines = [line for line in err.splitlines() if line.startswith("specla: ")]
+    assert code == 2
+    assert len(lines) == 1 and told in lines[0], err
+    assert "Traceback" not in err and out == ""
+    assert not (tmp_path / "runs").exists()
+
+
+def test_damaged_checkpoints(run: Run, tmp_path: Path) -> None:
+    whole = resolve_folder("asset:gdn-mini")
+    cut = shutil.copytree(whole, tmp_path / "cut")
+    shard = cut / "model-00001-of-00002.safetensors"
+    shard.write_bytes(shard.read_bytes()[:100_000])
+    small = shutil.copytree(whole, tmp_path / "small")
+    raw = json.loads((small / "config.json").read_text())
+    (small / "config.json").write_text(json.dumps({**raw, "vocab_size": 4096}))
+    for folder, told in ((cut, "cut short"), (small, "wrong tokenizer")):
+        code, _, err = run(f"specla bench e2e model.path={folder}")
+        assert code == 2 and told in err and err.count("\n") == 1
+    assert not (tmp_path / "runs").exists()
+
+
+def test_a_file_where_the_runs_should_be(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "runs").write_text("not a folder")
+    code, _, err = run("specla bench e2e experiment=smoke")
+    assert code == 2 and "cannot be written" in err
+
+
+@pytest.mark.parametrize("words", ["bench e3e", "bnech", "report --nope", "bench e2e --out"])
+def test_usage_errors(words: str, run: Run) -> None:
+    code, _, err = run(f"specla {words}")
+    assert code == 2 and "Traceback" not in err
+
+
+def test_run_resume_and_report(run: Run, tmp_path: Path) -> None:
+    """One run at five repeats, the same again from its records, and the report of it."""
+    words = "specla bench e2e experiment=smoke measure.repeats=5 --json"
+    code, out, _ = run(words)
+    document = json.loads(out.splitlines()[-1])
+    assert code == 0 and document["status"] == "passed"
+    assert all(cell["lossless"] == "exact" for cell in document["cells"])
+    folder = next((tmp_path / "runs").iterdir())
+    assert {file.name for file in folder.iterdir()} == {
+        "config.yaml",
+        "env.json",
+        "records.jsonl",
+        "summary.json",
+        "log.txt",
+    }
+    before = (folder / "records.jsonl").read_bytes()
+    code, out, err = run(words)
+    assert code == 0 and "7 of 7 cells were measured earlier" in err
+    assert (folder / "records.jsonl").read_bytes() == before
+    assert json.loads(out.splitlines()[-1])["cells"] == document["cells"]
+    code, out, _ = run("specla report")
+    report = tmp_path / out.strip()
+    assert code == 0 and report.name == "report.md"
+    assert {"summary.json", "speedup.png", "speedup.csv", "records"} <= {file.name for file in report.parent.iterdir()}
+
+
+def test_too_few_repeats_are_inconclusive(run: Run) -> None:
+    assert run("specla bench e2e experiment=smoke")[0] == 3
+
+
+def test_generate_streams_the_text_of_ar(run: Run) -> None:
+    rest = "workload.max_new_tokens=24"
+    code, plain, _ = run(f"specla generate 'def add(a, b):' engine.verify=ar {rest}")
+    assert code == 0 and len(plain.strip()) > 10
+    for words in ("drafter=ngram topology.length=3", "drafter=ngram topology=kary engine.verify=hybrid"):
+        code, drafted, err = run(f"specla generate 'def add(a, b):' {words} {rest}")
+        assert code == 0 and drafted == plain and "tau" in err
+
+
+@pytest.mark.parametrize(
+    "words", ["''", "'   '", "hello topology.length=1,2", "hello engine.verify=chain topology=kary"]
+)
+def test_generate_refuses(words: str, run: Run) -> None:
+    code, out, err = run(f"specla generate {words}")
+    assert code == 2 and out == "" and err.count("\n") == 1
+
+
+def test_list_and_explain(run: Run) -> None:
+    code, out, _ = run("specla list")
+    assert code == 0 and "topology: auto, chain, confidence, explicit, kary" in out
+    code, out, _ = run("specla list engine.verify")
+    assert code == 0 and out.splitlines()[0].startswith("ar: zero drafts")
+    assert run("specla list nothing")[0] == 2
+    assert "4.3" in run("specla explain hybrid")[1]
+    assert run("specla explain taau")[0] == 2
+
+
+def test_train_on_own_text(run: Run, tmp_path: Path) -> None:
+    """A corpus from a folder, a few steps, a kill by the clock, and the rest of the steps."""
+    texts = tmp_path / "texts"
+    texts.mkdir()
+    for i in range(60):
+        (texts / f"{i}.txt").write_text(f"Chapter {i}. " + "The quick brown fox jumps over the lazy dog again. " * 12)
+    sources = f"sources='[{{path: {texts}, name: mine, licence: MIT, category: prose}}]'"
+    code, out, err = run(f"specla train corpus {sources} out=corpus vocab_size=300 heldout_share=0.2")
+    assert code == 0, err
+    assert "tokens to train on" in out
+    train = "specla train target model=gdn-tiny model.vocab_size=300 corpus=corpus out=model steps=6 batch_size=2 "
+    train += "sequence_length=32 warmup_steps=2 device=cpu"
+    code, out, err = run(f"{train} minutes=0")
+    assert code == 0 and "stopped at step 0 of 6" in out, err
+    code, out, err = run(train)
+    assert code == 0 and "finished" in out, err
+    assert (tmp_path / "model" / "model" / "model.safetensors").is_file()
+    code, _, err = run(f"{train} seed=1")
+    assert code == 2 and "another seed" in err
+
+
+@pytest.mark.slow
+def test_an_interrupt_keeps_what_was_finished(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "specla.cli.main", "bench", "e2e", "experiment=bench"]
+    command += ["workload.prompts=1", "workload.max_new_tokens=6"]
+    process = subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True)
+    records = None
+    for _ in range(600):
+        time.sleep(0.1)
+        records = next(tmp_path.glob("runs/*/records.jsonl"), None)
+        if records is not None and '"passed"' in records.read_text():
+            break
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 130 and err.splitlines()[-1].startswith("specla: interrupted")
+    assert records is not None
+    summary = json.loads((records.parent / "summary.json").read_text())
+    assert summary["status"] == "partial"
+    assert "passed" in {cell["status"] for cell in summary["cells"]}
