@@ -16,13 +16,17 @@ from specla.bench.record import SCHEMA, to_json
 from specla.bench.store import CONFIG, ENV, RECORDS, SUMMARY, json_text
 from specla.bench.summary import Document, DocumentStatus, overall_status
 from specla.errors import SpeclaError
+from specla.report.acceptance import acceptance_plot
 from specla.report.claims import Judged, judge_claims
-from specla.report.curves import acceptance_plot, category_plot, depth_plot
+from specla.report.commit_plots import defer_plot, recover_plot
+from specla.report.curves import category_plot, depth_plot
+from specla.report.length import length_plot
 from specla.report.load import Loaded, Run, load_runs
 from specla.report.markdown import report_markdown
 from specla.report.plots import speedup_plot, split_plot
 from specla.report.style import Plot
 from specla.report.tables import Section, claims_frame, sections
+from specla.report.verify_plots import verify_time_plot, winner_plot
 
 REPORT = "report.md"
 
@@ -92,9 +96,14 @@ def section_plots(section: Section, loaded: Loaded) -> list[Plot]:
     found = (
         speedup_plot(section),
         acceptance_plot(section, loaded),
+        length_plot(section),
         depth_plot(section, loaded),
         split_plot(section),
         category_plot(section, loaded),
+        verify_time_plot(section),
+        winner_plot(section),
+        recover_plot(section),
+        defer_plot(section),
     )
     return [plot for plot in found if plot is not None]
 

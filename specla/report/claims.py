@@ -4,13 +4,14 @@ A verdict compares an interval with the claim's band: it meets it (reproduced), 
 (short). For a claim where lower is better, 'above' means better, that is, below.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from specla.bench.stats import Interval
 from specla.report.evidence import Evidence, break_even, end_to_end, perfect_drafter
 from specla.report.load import Loaded
+from specla.report.operations import DEFER, OPERATIONS, RECOVER, VERIFY, Operation, operation_evidence
 
 Verdict = Literal["reproduced", "exceeded", "short", "not_measured"]
 
@@ -48,6 +49,8 @@ class Judged:
     """What is not as in the claim."""
     method: str = ""
     """The method it was judged by, and out of how many."""
+    cells: int = 0
+    """How many cells `measured` ranges over; 0 where it is the interval of one figure."""
 
     def to_json(self) -> dict[str, Any]:
         """The claim as the JSON document gives it."""
@@ -59,6 +62,7 @@ class Judged:
             "band": {"low": self.claim.band.low, "high": self.claim.band.high},
             "measured": {"low": measured.low, "high": measured.high, "median": measured.median} if measured else None,
             "baseline": self.claim.baseline,
+            "cells": self.cells,
             "device": self.device,
             "method": self.method,
             "differs": list(self.differs),
@@ -71,15 +75,23 @@ CLAIMS = (
     Claim("E2E", "1.70x decode speedup on GSM8K", "autoregressive decoding", Band(1.70, 1.70), "GSM8K"),
     Claim("E2E", "1.42x decode speedup on a mix", "autoregressive decoding", Band(1.42, 1.42), "mix"),
     Claim("E2E", "1.06x decode speedup on HumanEval", "autoregressive decoding", Band(1.06, 1.06), "HumanEval"),
-    Claim("VERIFY", "hybrid tree verification 1.80x to 7.11x", "sequential replay", Band(1.80, 7.11)),
-    Claim("RECOVER", "commit from compact factors 2.74x to 4.28x", "token replay", Band(2.74, 4.28)),
-    Claim("DEFER", "fused deferred commit, a further 1.15x to 1.44x", "committing at once", Band(1.15, 1.44)),
+    Claim("VERIFY", "hybrid tree verification 1.80x to 7.11x", "sequential replay", Band(*VERIFY.band)),
+    Claim("RECOVER", "commit from compact factors 2.74x to 4.28x", "token replay", Band(*RECOVER.band)),
+    Claim("DEFER", "fused deferred commit, a further 1.15x to 1.44x", "committing at once", Band(*DEFER.band)),
     Claim("ACCEPT", "pays from 70 to 80 % of drafts accepted", "autoregressive decoding", _PAYS, "alpha"),
     Claim("ACCEPT", "pays from 70 to 80 % of drafts accepted", "autoregressive decoding", _PAYS, "draft_efficiency"),
     Claim("PERFECT", "a perfect drafter is faster still", "the best real drafter", Band(1.0, None)),
 )
-_FINDERS: dict[str, Callable[[Loaded, str], Evidence | None]] = {
+_Finder = Callable[[Loaded, str], Evidence | None]
+
+
+def _of_operation(operation: Operation) -> _Finder:
+    return lambda loaded, _part: operation_evidence(loaded, operation)
+
+
+_FINDERS: Mapping[str, _Finder] = {
     "E2E": end_to_end,
+    **{name: _of_operation(operation) for name, operation in OPERATIONS.items()},
     "ACCEPT": break_even,
     "PERFECT": perfect_drafter,
 }
@@ -93,21 +105,18 @@ def judge_claims(loaded: Loaded) -> list[Judged]:
 
 def judge(claim: Claim, loaded: Loaded) -> Judged:
     """One claim. Without five repeats, or for E2E without true acceptance, no verdict is given."""
-    finder = _FINDERS.get(claim.id)
-    evidence = finder(loaded, claim.part) if finder else None
-    if evidence is None:
+    found = _FINDERS[claim.id](loaded, claim.part)
+    if found is None:
         return Judged(claim, "not_measured", differs=NOTHING)
-    shown = (evidence.device, evidence.differs, evidence.method)
-    if evidence.barred:
-        return Judged(
-            claim, "not_measured", None, evidence.device, (*evidence.differs, evidence.barred), evidence.method
-        )
-    if evidence.measured.low is None and evidence.measured.high is None:
-        few = f"{evidence.measured.n} repeats give no interval"
-        return Judged(
-            claim, "not_measured", evidence.measured, evidence.device, (*evidence.differs, few), evidence.method
-        )
-    return Judged(claim, verdict(claim.band, evidence.measured), evidence.measured, *shown)
+    said: Verdict = "not_measured"
+    measured, differs = found.measured, found.differs
+    if found.barred:
+        return Judged(claim, "not_measured", None, found.device, (*differs, found.barred), found.method)
+    if measured.low is None and measured.high is None:
+        differs = (*differs, f"{measured.n} repeats give no interval")
+    else:
+        said = verdict(claim.band, measured)
+    return Judged(claim, said, measured, found.device, differs, found.method, found.cells)
 
 
 def verdict(band: Band, measured: Interval) -> Verdict:

@@ -1,107 +1,16 @@
-"""The curves of a report: speedup against acceptance, acceptance by depth, and speedup by category of prompt."""
+"""The curves of a report: acceptance by depth, and speedup by category of prompt."""
 
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 
-from specla.report.evidence import BreakEven, break_even_of, passed_decodes, sweeps
+from specla.report.evidence import passed_decodes
 from specla.report.load import Loaded, rows_of
-from specla.report.plots import MOST_PANELS, main_cells, panels_of
-from specla.report.style import LINES, MARKERS, SERIES_COLOURS, Plot, canvas, colour_of, house_rules
-from specla.report.tables import SETTING, Section, verify_rank
-
-
-def acceptance_plot(section: Section, loaded: Loaded) -> Plot | None:
-    """Speedup against the acceptance asked of the oracle, a panel a tree, the break-even marked on the line at 1."""
-    setting = (section.device, section.model, section.dtype)
-    found = [sweep for sweep in sweeps(loaded) if tuple(sweep.iloc[0][list(SETTING)]) == setting]
-    if not found:
-        return None
-    labels = section.cells.set_index("cell")[["method", "panel", "shown"]]
-    found = [sweep.join(labels, on="cell") for sweep in found]
-    found = [sweep.assign(method=sweep.method.str.replace(r", alpha [\d.]+$", "", regex=True)) for sweep in found]
-    several = len({sweep.iloc[0].panel for sweep in found}) > 1
-    places = [f"{s.iloc[0].shown}, {s.iloc[0].panel}" if several else str(s.iloc[0].shown) for s in found]
-    names = sorted(set(places))[: 2 * MOST_PANELS]
-    evens = [break_even_of(loaded, sweep, "alpha_asked") for sweep in found]
-    title = _acceptance_title(found, evens)
-    note = "Speedup to AR against the share of first-rank drafts the oracle gets right; median and 95 % interval over "
-    note += f"repeats; a diamond marks the break-even. Synthetic acceptance. {section.title}."
-    columns = min(len(names), MOST_PANELS)
-    rows = -(-len(names) // columns)
-    with house_rules():
-        figure, grid = canvas(3.1 * rows, title, note, rows, columns)
-        flat = [axes for line in grid for axes in line]
-        top = max(float(np.nanmax(sweep[["speedup", "high"]].to_numpy(dtype=float))) for sweep in found)
-        for axes, name in zip(flat, names, strict=False):
-            here = [(found[i], evens[i]) for i, place in enumerate(places) if place == name]
-            _acceptance_lines(axes, here)
-            axes.set_ylim(0, top * (1.08 + 0.06 * len(here)))
-            axes.set_title(name, loc="left", fontweight="bold")
-            axes.set_xlabel("alpha asked")
-        for axes in flat[len(names) :]:
-            axes.set_visible(False)
-        for line in grid:
-            line[0].set_ylabel("speedup to AR (x)")
-    data = pd.concat([sweep.assign(break_even=even.interval.median) for sweep, even in zip(found, evens, strict=True)])
-    kept = ["panel", "shown", "method", "alpha_asked", "draft_efficiency", "speedup", "low", "high", "n", "break_even"]
-    name = f"speedup-alpha-{section.slug}" if section.slug else "speedup-alpha"
-    return Plot(name, title, note, data[kept].rename(columns={"shown": "tree"}), figure)
-
-
-def _acceptance_title(found: Sequence[pd.DataFrame], evens: Sequence[BreakEven]) -> str:
-    reached = [
-        (e.interval.median, s.iloc[0]) for s, e in zip(found, evens, strict=True) if e.interval.median is not None
-    ]
-    if any(even.side == "below" for even in evens):
-        row = next(sweep.iloc[0] for sweep, even in zip(found, evens, strict=True) if even.side == "below")
-        return f"{row.method} on {row.shown} pays at every alpha swept, from {row.alpha_asked:g} on"
-    if not reached:
-        return f"Speculation does not pay at any alpha up to {max(s.alpha_asked.max() for s in found):g}"
-    value, row = min(reached, key=lambda pair: pair[0])
-    worst, other = max(reached, key=lambda pair: pair[0])
-    title = f"{row.method} on {row.shown} pays from alpha {value:.2f}"
-    return title + (f"; {other.method} on {other.shown} from {worst:.2f}" if len(reached) > 1 else "")
-
-
-def even_text(even: BreakEven, dial: str = "") -> str:
-    """A break-even in a few words; `dial` names what was swept."""
-    if even.interval.median is not None:
-        return f"pays from {dial}{even.interval.median:.2f}"
-    return "pays throughout" if even.side == "below" else "does not pay"
-
-
-def _acceptance_lines(axes: Axes, here: Sequence[tuple[pd.DataFrame, BreakEven]]) -> None:
-    axes.axhline(1.0, color="black", lw=1, ls=(0, (4, 2)))
-    axes.grid()
-    here = sorted(here, key=lambda pair: (verify_rank(str(pair[0].iloc[0].verify)), str(pair[0].iloc[0].method)))
-    for place, (sweep, even) in enumerate(here):
-        row = sweep.iloc[0]
-        alone = sum(other.iloc[0].verify == row.verify for other, _ in here) == 1
-        colour = colour_of(str(row.verify)) if alone else SERIES_COLOURS[place % len(SERIES_COLOURS)]
-        axes.errorbar(
-            sweep.alpha_asked,
-            sweep.speedup,
-            yerr=_spread(sweep.speedup, sweep.low, sweep.high),
-            color=colour,
-            marker=MARKERS[place % len(MARKERS)],
-            ms=4,
-            lw=1.5,
-            capsize=2,
-            elinewidth=0.9,
-            label=f"{row.method}: {even_text(even)}",
-        )
-        if even.interval.median is not None:
-            axes.plot(even.interval.median, 1.0, marker="D", ms=6, mfc="white", mec=colour, mew=1.6, zorder=5)
-    axes.legend(loc="upper left", borderaxespad=0.2, frameon=True, framealpha=1.0, edgecolor="none")
-
-
-def _spread(middle: pd.Series, low: pd.Series, high: pd.Series) -> np.ndarray:
-    """Error bars' lengths; none where there is no interval."""
-    return np.vstack([(middle - low).fillna(0.0).clip(lower=0), (high - middle).fillna(0.0).clip(lower=0)])
+from specla.report.plots import main_cells, panels_of
+from specla.report.style import LINES, MARKERS, SERIES_COLOURS, Plot, canvas, colour_of, house_rules, spread_of
+from specla.report.tables import Section
 
 
 def depth_plot(section: Section, loaded: Loaded) -> Plot | None:
@@ -141,7 +50,7 @@ def _depth_lines(left: Axes, right: Axes, part: pd.DataFrame, place: int, of: in
     aside = 0.06 * (place - (of - 1) / 2)
     look: dict[str, Any] = {"color": SERIES_COLOURS[place % len(SERIES_COLOURS)], "lw": 1.5, "label": label}
     look |= {"marker": MARKERS[place % len(MARKERS)], "ms": 4.5, "ls": LINES[place % len(LINES)]}
-    spread = _spread(part.alpha, part.alpha_low, part.alpha_high)
+    spread = spread_of(part.alpha, part.alpha_low, part.alpha_high)
     left.errorbar(part.depth + aside, part.alpha, yerr=spread, capsize=2, elinewidth=0.9, **look)
     right.plot([0, *part.depth], [1.0, *part.tau], **look)
 
@@ -199,7 +108,7 @@ def _category_points(axes: Axes, data: pd.DataFrame, order: Sequence[str], best:
         axes.errorbar(
             part.speedup,
             at,
-            xerr=_spread(part.speedup, part.low, part.high),
+            xerr=spread_of(part.speedup, part.low, part.high),
             color=colour or SERIES_COLOURS[place % len(SERIES_COLOURS)],
             marker=MARKERS[place % len(MARKERS)],
             ms=5,

@@ -31,6 +31,8 @@ class Evidence:
     differs: tuple[str, ...]
     barred: str = ""
     """Why no verdict may be drawn from it; empty where one may."""
+    cells: int = 0
+    """How many cells the interval ranges over, where it is no single cell's."""
 
 
 @dataclass(frozen=True)
@@ -49,8 +51,18 @@ def describe(row: Any) -> str:
     return ", ".join(parts)
 
 
-def _setting_differs(row: Any) -> list[str]:
-    found = [] if "H100" in row.device else [f"device {row.device}"]
+def interval_text(median: float | None, low: float | None, high: float | None, unit: str = "x") -> str:
+    """'1.52x (1.49 to 1.55)', or without bounds '1.52x (no interval)'."""
+    if median is None or pd.isna(median):
+        return "-"
+    if low is None or high is None or pd.isna(low) or pd.isna(high):
+        return f"{median:.2f}{unit} (no interval)"
+    return f"{median:.2f}{unit} ({low:.2f} to {high:.2f})"
+
+
+def setting_differs(row: Any) -> list[str]:
+    """What of device, model and weights is not the paper's."""
+    found = [] if "H100" in row.device else [f"device {row.device}{' (a CPU)' if row.on_cpu else ''}"]
     found += [] if str(row.model).startswith("gdn-1.3b") else [f"model {row.model}"]
     return found + (["random weights"] if "model.weights=random" in row.overrides.split() else [])
 
@@ -77,7 +89,7 @@ def end_to_end(loaded: Loaded, part: str) -> Evidence | None:
 
 def _on_benchmark(loaded: Loaded, cell: Any, part: str) -> Iterable[tuple[Any, Interval, list[str]]]:
     workload, categories = _BENCHMARKS[part]
-    differs = _setting_differs(cell) + ([] if cell.drafter == "aligned" else [f"drafter {cell.drafter}"])
+    differs = setting_differs(cell) + ([] if cell.drafter == "aligned" else [f"drafter {cell.drafter}"])
     whole = Interval(cell.speedup, _or_none(cell.low), _or_none(cell.high), int(cell.n))
     split = loaded.categories[loaded.categories.cell == cell.cell]
     if cell.workload == workload:
@@ -145,7 +157,7 @@ def break_even(loaded: Loaded, part: str) -> Evidence | None:
     sweep = min(choices, key=lambda choice: choice[:2])[2]
     row = sweep.iloc[0]
     measured = break_even_of(loaded, sweep, column).interval
-    differs = [*_setting_differs(row), "synthetic acceptance"]
+    differs = [*setting_differs(row), "synthetic acceptance"]
     differs += [] if _drafting_paid(row) else ["drafting not paid for"]
     of = f" (earliest of {len(choices)})" if len(choices) > 1 else ""
     return Evidence(measured, row.device, describe(row) + of, tuple(differs), _too_few(measured))
@@ -173,7 +185,7 @@ def perfect_drafter(loaded: Loaded, _part: str) -> Evidence | None:
     free, _, best, rival = min(pairs, key=lambda pair: pair[:2])
     ratios = loaded.repeats.pivot(index="repeat", columns="cell", values="ratio")
     interval = median_interval(ratios[best.cell] / ratios[rival.cell])
-    differs = (*_setting_differs(best), "synthetic acceptance")
+    differs = (*setting_differs(best), "synthetic acceptance")
     return Evidence(
         interval,
         best.device,

@@ -16,9 +16,12 @@ from specla.bench.record import Record, Status, latest
 from specla.bench.store import CONFIG, ENV, RECORDS, read_records
 from specla.bench.summary import Cell, build_cells, speedup_to_ar
 from specla.errors import SpeclaError
+from specla.report.kernels import RATIOS, kernel_columns, ratio_rows
 
+SETTING = ("device", "model", "dtype")
+"""The columns that cells of one section of the report share."""
 SWEEP_LEAST = 3
-"""From how many acceptances of one method on a cell counts as a point of a sweep rather than a method of its own."""
+"""From how many acceptances, or lengths, of one method on a cell is a point of a sweep, not a method of its own."""
 
 
 @dataclass(frozen=True)
@@ -47,6 +50,8 @@ class Loaded:
     repeats: pd.DataFrame
     depths: pd.DataFrame
     categories: pd.DataFrame
+    ratios: pd.DataFrame
+    """Of timed operations: a row a cell and baseline (see `kernels.RATIOS`)."""
     notes: tuple[str, ...]
     repeated: int
     """Cells measured in more than one run, of which the newest counts."""
@@ -80,7 +85,7 @@ def load_runs(paths: Sequence[Path]) -> Loaded:
     if not any(run.records for run in runs):
         raise SpeclaError(f"{', '.join(str(run.path) for run in runs) or 'no run'}: holds no measured cell yet")
     records = latest(sorted((r for run in runs for r in run.records), key=lambda r: r.started))
-    run_of = {id(record): run.name for run in runs for record in run.records}
+    run_of = {id(record): run for run in runs for record in run.records}
     cells = build_cells(records)
     notes = tuple(f"{run.name}: {note}" for run in runs for note in run.notes)
     table = pd.DataFrame([_cell_row(i, r, cells[i], run_of[id(r)]) for i, r in enumerate(records)])
@@ -88,10 +93,11 @@ def load_runs(paths: Sequence[Path]) -> Loaded:
         runs=tuple(runs),
         records=tuple(records),
         document_cells=tuple(cells),
-        cells=_numeric(table).assign(sweep=_in_sweep(table)),
+        cells=_with_sweeps(_numeric(table)),
         repeats=_frame(_repeat_rows(records), ("cell", "repeat", "ratio")),
         depths=_frame(_depth_rows(records), ("cell", "depth", "reached", "alpha", "alpha_low", "alpha_high", "tau")),
         categories=_frame(_category_rows(records), ("cell", "category", "speedup", "low", "high", "n", "tau")),
+        ratios=_frame(ratio_rows(records, cells), RATIOS),
         notes=notes,
         repeated=sum(len(latest(run.records)) for run in runs) - len(records),
     )
@@ -127,19 +133,21 @@ def _read_run(path: Path, name: str) -> Run:
     return Run(path, name, found.records, env, tuple(notes), found.tail)
 
 
-def _cell_row(index: int, record: Record, cell: Cell, run: str) -> dict[str, Any]:
+def _cell_row(index: int, record: Record, cell: Cell, run: Run) -> dict[str, Any]:
     """What the tables and plots need of a cell; missing figures are NaN."""
     method, speedup = record.method, speedup_to_ar(record)
     alpha = record.alpha_asked
-    row: dict[str, Any] = {"cell": index, "run": run, **{name: getattr(record, name) for name in _PLAIN}}
+    row: dict[str, Any] = {"cell": index, "run": run.name, **{name: getattr(record, name) for name in _PLAIN}}
     row |= {name: getattr(method, name) for name in ("verify", "recover", "drafter", "topology", "engine")}
     row |= {
         "baseline": method.is_baseline,
+        "on_cpu": run.env.get("device_kind") == "cpu",
         "kernel": record.is_kernel,
         "temperature": record.sampling.temperature,
         "top_p": record.sampling.top_p,
         "overrides": " ".join(record.overrides),
         "alpha_asked": alpha if isinstance(alpha, float | int) else None,
+        "asked": "" if alpha is None else str(alpha),
         "synthetic": record.synthetic or method.drafter == "oracle",
         "status": record.status.value,
         "lossless": record.lossless.value if record.lossless else "",
@@ -150,8 +158,7 @@ def _cell_row(index: int, record: Record, cell: Cell, run: str) -> dict[str, Any
     }
     row |= {name: cell.get(name) for name in ("tau", "draft_efficiency", "tok_s", "mbu", "x_floor", "error_rms")}
     row |= {f"{part}_us": value for part, value in (cell.get("split_us") or _NO_SPLIT).items()}
-    time = cell.get("time_us")
-    return row | {"time_us": time["median"] if time else None}
+    return row | kernel_columns(record, cell)
 
 
 _PLAIN = (
@@ -160,14 +167,22 @@ _PLAIN = (
 )
 _FIGURES = (
     *("alpha_asked", "speedup", "low", "high", "tau", "draft_efficiency", "tok_s", "mbu", "x_floor", "error_rms"),
-    *("ratio", "alpha", "alpha_low", "alpha_high"),
+    *("alpha", "alpha_low", "alpha_high", "ratio", "ratio_low", "ratio_high", "accepted", "levels"),
+    *("moved_bytes", "kept_bytes"),
 )
 _NO_SPLIT: dict[str, float | None] = {"draft": None, "verify": None, "accept": None, "commit": None}
 
 
-def _in_sweep(cells: pd.DataFrame) -> pd.Series:
-    """Whether a cell is one of several acceptances of one method under the same conditions."""
-    return cells.groupby(list(SERIES), dropna=False)["alpha_asked"].transform("nunique") >= SWEEP_LEAST
+def _with_sweeps(cells: pd.DataFrame) -> pd.DataFrame:
+    """Adds whether a cell is one of several acceptances, or of several draft lengths, of one method; and `study`: that
+    it is there for its curve, rather than as a method of its own."""
+
+    def values(series: Sequence[str], dial: str) -> pd.Series:
+        return cells.groupby(list(series), dropna=False)[dial].transform("nunique")
+
+    alphas = (values(SERIES, "alpha_asked") >= SWEEP_LEAST) & ~cells.kernel
+    lengths = (values(LENGTH_SERIES, "levels") >= SWEEP_LEAST) & ~cells.kernel
+    return cells.assign(sweep=alphas, length_sweep=lengths, study=alphas | (lengths & cells.synthetic))
 
 
 SERIES = (
@@ -175,6 +190,8 @@ SERIES = (
     *("drafter_cost", "topology", "engine", "nodes", "group"),
 )
 """The columns that cells of one acceptance sweep share."""
+LENGTH_SERIES = (*(name for name in SERIES if name not in ("topology", "nodes")), "shape", "asked")
+"""The columns that cells of one sweep of draft lengths share."""
 
 
 def _repeat_rows(records: Sequence[Record]) -> list[dict[str, Any]]:

@@ -4,15 +4,18 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from specla.report.claims import Judged
+from specla.report.kernel_tables import HEADINGS, kernel_markdown
+from specla.report.length import length_markdown
 from specla.report.load import Loaded, Run
 from specla.report.reading import bullet_list, section_sentences, unmeasured_sentences
 from specla.report.style import Plot
-from specla.report.tables import Section, claims_markdown, kernel_markdown, speed_markdown
+from specla.report.tables import Section, claims_markdown, speed_markdown
 
 _VERDICTS = (
     "A verdict compares the 95 % interval with the claim's band: *reproduced* meets it, *exceeded* lies above, *short* "
-    "lies below (for ACCEPT lower is better). *not_measured*: no cell here speaks to it. Synthetic acceptance never "
-    "earns a verdict for E2E.\n"
+    "lies below (for ACCEPT lower is better). A range 'over' several cells goes from the lowest bound to the highest; "
+    "a cell whose interval is wider than the band is left out as too noisy. *not_measured*: no cell here speaks to "
+    "it. Synthetic acceptance never earns a verdict for E2E.\n"
 )
 _FACTS = (
     *(("date", "date"), ("device", "device"), ("GPU", "gpu"), ("CPU", "cpu"), ("cores", "cores")),
@@ -38,22 +41,37 @@ def report_markdown(
         heading = f"**{section.title}**\n\n" if len(parts) > 1 else ""
         text += heading + bullet_list(section_sentences(section, loaded)) + ("\n" if heading else "")
     text += bullet_list(unmeasured_sentences(loaded)) + "\n"
-    for section, plots in parts:
-        text += f"## {section.title}\n\n"
-        text += "Speedup is the median over paired repeats of AR's time per token over the method's, with its 95 % "
-        text += f"interval; n repeats are in the CSV.\n\n{speed_markdown(section)}\n"
-        text += "".join(_picture(plot) for plot in plots)
-    kernels = kernel_markdown(loaded)
-    if kernels:
-        text += f"## Ablations of one operation\n\n{kernels}\n"
+    text += "".join(_section_text(section, plots) for section, plots in parts)
     text += "## Measured on\n\n" + "\n".join(_run_text(run) for run in loaded.runs)
     return text + "\nEvery figure is computed from `records/`; `specla report` on this folder rebuilds the report.\n"
 
 
+def _section_text(section: Section, plots: Sequence[Plot]) -> str:
+    """One setting: its decodes, then each ablation of one operation, every part with its tables and pictures."""
+    text = f"## {section.title}\n\n"
+    several = len(section.cells) and len(section.kernels)
+    if len(section.cells):
+        text += "### End to end\n\n" if several else ""
+        text += "Speedup is the median over paired repeats of AR's time per token over the method's, with its 95 % "
+        text += f"interval; n repeats are in the CSV.\n\n{speed_markdown(section)}\n"
+        lengths = length_markdown(section)
+        text += f"Speedup by levels of drafts, the best of each row in bold:\n\n{lengths}\n" if lengths else ""
+        text += "".join(_picture(plot) for plot in plots if plot.about == "e2e")
+    for kind, heading in HEADINGS.items():
+        tables = kernel_markdown(section, kind)
+        if tables:
+            text += f"### {heading}\n\n{tables}\n"
+            text += "".join(_picture(plot) for plot in plots if plot.about == kind)
+    return text
+
+
 def _covers(loaded: Loaded) -> str:
-    synthetic = int((loaded.cells.synthetic & (loaded.cells.status == "passed")).sum())
+    decodes = loaded.cells[~loaded.cells.kernel & (loaded.cells.status == "passed")]
+    synthetic = int(decodes.synthetic.sum())
     told = f"{len(loaded.cells)} cells from {', '.join(run.name for run in loaded.runs)}."
-    return told + (f" {synthetic} of them have synthetic acceptance and say so." if synthetic else "")
+    told += f" {synthetic} of them have synthetic acceptance and say so." if synthetic else ""
+    operations = int(loaded.cells.kernel.sum())
+    return told + (f" {operations} time one operation on random inputs." if operations else "")
 
 
 def _picture(plot: Plot) -> str:

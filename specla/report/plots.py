@@ -20,7 +20,7 @@ _HEAD = "\0"  # opens the key of a row that is a group's heading, so that it is 
 
 def main_cells(section: Section) -> pd.DataFrame:
     """The section's cells that are methods of their own: no sweep's points, not the baseline."""
-    return section.cells[~section.cells.sweep & ~section.cells.baseline]
+    return section.cells[~section.cells.study & ~section.cells.baseline]
 
 
 def panels_of(cells: pd.DataFrame) -> list[str]:
@@ -51,7 +51,7 @@ def speedup_plot(section: Section) -> Plot | None:
             axes.set_xlim(0, max(limit, 1.1))
             axes.set_xlabel("speedup to AR (x)")
     columns = ["panel", "shown", "method", "recover", "drafter", "speedup", "low", "high", "n", "synthetic", "status"]
-    return Plot(_named("speedup", section), title, note, cells[columns].rename(columns={"shown": "tree"}), figure)
+    return Plot(named("speedup", section), title, note, cells[columns].rename(columns={"shown": "tree"}), figure)
 
 
 def _speed_title(passed: pd.DataFrame) -> str:
@@ -132,7 +132,7 @@ def _speed_bars(axes: Axes, cells: pd.DataFrame, rows: Sequence[tuple[str, str]]
 
 def split_plot(section: Section) -> Plot | None:
     """What a step is made of: stacked bars in microseconds, AR on top."""
-    cells = section.cells[~section.cells.sweep & section.cells.verify_us.notna()]
+    cells = section.cells[~section.cells.study & section.cells.verify_us.notna()]
     cells = cells.assign(method=cells.method.where(~cells.baseline, "AR"))
     drafting = cells[cells.verify != "ar"]
     if drafting.empty:
@@ -159,7 +159,7 @@ def split_plot(section: Section) -> Plot | None:
         handles = [Patch(facecolor=colour, label=name) for name, colour in SPLIT_COLOURS.items()]
         figure.legend(handles=handles, loc="outside lower center", ncols=len(handles))
     data = cells[["panel", "shown", "method", *parts]].rename(columns={"shown": "tree"})
-    return Plot(_named("split", section), title, note, data, figure)
+    return Plot(named("split", section), title, note, data, figure)
 
 
 def _split_bars(axes: Axes, cells: pd.DataFrame, rows: Sequence[tuple[str, str]], limit: float) -> None:
@@ -181,5 +181,6 @@ def _synthetic_note(cells: pd.DataFrame) -> str:
     return " Hatched bars: synthetic acceptance." if cells.synthetic.any() else ""
 
 
-def _named(name: str, section: Section) -> str:
+def named(name: str, section: Section) -> str:
+    """A plot's file name, told apart where a report has several sections."""
     return f"{name}-{section.slug}" if section.slug else name

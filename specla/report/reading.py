@@ -6,11 +6,13 @@ from typing import Any
 
 import pandas as pd
 
-from specla.report.curves import even_text
-from specla.report.evidence import break_even_of, describe, passed_decodes, sweeps
-from specla.report.load import Loaded, rows_of
+from specla.report.acceptance import even_text
+from specla.report.evidence import break_even_of, describe, interval_text, passed_decodes, sweeps
+from specla.report.length import length_sentences
+from specla.report.load import SETTING, Loaded, rows_of
+from specla.report.operation_reading import operation_sentences
 from specla.report.plots import main_cells
-from specla.report.tables import SETTING, Section, interval_text, number
+from specla.report.tables import Section, number
 
 _NAMED = 4
 
@@ -22,8 +24,9 @@ def section_sentences(section: Section, loaded: Loaded) -> list[str]:
     found += _other_engines(passed)
     found += _does_not_pay(passed[passed.verify != "ar"])
     found += _break_evens(section, loaded)
+    found += length_sentences(section)
     found += _step_split(section)
-    return found + _gate(section)
+    return [*found, *_gate(section), *operation_sentences(section)]
 
 
 def _fastest(group: pd.DataFrame) -> list[str]:
@@ -95,7 +98,8 @@ def _break_evens(section: Section, loaded: Loaded) -> list[str]:
         alpha = break_even_of(loaded, sweep, "alpha_asked")
         share = break_even_of(loaded, sweep, "draft_efficiency").interval
         words = f"{describe(row)} on {row.workload} {even_text(alpha, 'alpha ')}"
-        words += f" (draft_efficiency {share.median:.2f})" if share.median is not None else ""
+        bounds = f", {share.low:.2f} to {share.high:.2f}" if share.has_bounds else ""
+        words += f" (draft_efficiency {share.median:.2f}{bounds})" if share.median is not None else ""
         at = alpha.interval.median
         told.append((at if at is not None else float(alpha.side == "above"), words))
     told.sort()

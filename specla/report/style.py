@@ -1,15 +1,17 @@
 """How every plot looks: colours that the colour-blind tell apart (Okabe and Ito), sizes for a page 880 pixels wide."""
 
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import matplotlib
+import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 
@@ -19,6 +21,8 @@ BLACK, ORANGE, SKY, GREEN, YELLOW, BLUE, VERMILION, PURPLE = (
     *("#000000", "#E69F00", "#56B4E9", "#009E73", "#F0E442", "#0072B2", "#D55E00", "#CC79A7"),
 )
 GREY = "#666666"
+OLIVE = "#8C7A00"
+"""Yellow is a fine bar and a poor line: this stands for it there."""
 VERIFY_COLOURS = {
     "ar": GREY,
     "sequential_replay": ORANGE,
@@ -29,8 +33,22 @@ VERIFY_COLOURS = {
     "hybrid": GREEN,
     "auto": VERMILION,
 }
+RECOVER_COLOURS = {
+    "replay_tokens": ORANGE,
+    "replay_cached": OLIVE,
+    "snapshot": PURPLE,
+    "factors": BLUE,
+    "factors_deferred": GREEN,
+    "factors_lazy": VERMILION,
+}
 SPLIT_COLOURS = {"draft": ORANGE, "verify": BLUE, "accept": YELLOW, "commit": GREEN}
 SERIES_COLOURS = (BLUE, VERMILION, GREEN, PURPLE, ORANGE, SKY, BLACK, GREY)
+_LINE_COLOURS = {**VERIFY_COLOURS, **RECOVER_COLOURS, "naive_batched": OLIVE}
+_LINE_MARKERS = {
+    **{"sequential_replay": "o", "naive_batched": "v", "parent_pointer": "P", "chain": "D", "tree": "s", "hybrid": "^"},
+    **{"auto": "X", "replay_tokens": "o", "replay_cached": "v", "snapshot": "P", "factors": "s"},
+    **{"factors_deferred": "^", "factors_lazy": "D"},
+}
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
 LINES = ("-", "--", "-.", ":")
 _RULES: Any = {
@@ -61,6 +79,8 @@ class Plot:
     """What is drawn, units and intervals."""
     data: pd.DataFrame
     figure: Figure
+    about: str = "e2e"
+    """The part of its section that it belongs to: e2e, or the operation: verify, recover, defer."""
 
     def png(self, path: str) -> None:
         """Write the picture; the same figures give the same bytes with the same matplotlib."""
@@ -75,8 +95,24 @@ def house_rules() -> Iterator[None]:
         yield
 
 
-def canvas(height: float, title: str, note: str, rows: int = 1, columns: int = 1) -> tuple[Figure, list[list[Axes]]]:
-    """A figure `height` inches tall below its heading: what was found, in bold, and below it what is drawn."""
+def canvas(
+    height: float,
+    title: str,
+    note: str,
+    rows: int = 1,
+    columns: int = 1,
+    widths: Sequence[float] | None = None,
+) -> tuple[Figure, list[list[Axes]]]:
+    """A figure `height` inches tall below its heading: what was found, in bold, and below it what is drawn.
+
+    Args:
+        height: inches for the panels.
+        title: what was found.
+        note: what is drawn.
+        rows: of panels.
+        columns: of panels.
+        widths: of the columns, in proportion; None makes them equal.
+    """
     bold, plain = textwrap.wrap(title, 95), textwrap.wrap(note, 134)
     head = 0.12 + 0.19 * len(bold) + 0.16 * len(plain)
     total = height + head
@@ -86,10 +122,33 @@ def canvas(height: float, title: str, note: str, rows: int = 1, columns: int = 1
     figure.text(0.012, 1 - 0.07 / total, "\n".join(bold), va="top", fontsize=10.5, fontweight="bold", linespacing=1.25)
     below = 1 - (0.09 + 0.19 * len(bold)) / total
     figure.text(0.012, below, "\n".join(plain), va="top", fontsize=8, color="#444444", linespacing=1.25)
-    grid = figure.subplots(rows, columns, squeeze=False)
+    grid = figure.subplots(rows, columns, squeeze=False, width_ratios=widths)
     return figure, [list(line) for line in grid]
 
 
 def colour_of(verify: str, place: int = 0) -> str:
     """A strategy's own colour; one that is not ours gets the next of the series."""
     return VERIFY_COLOURS.get(verify, SERIES_COLOURS[place % len(SERIES_COLOURS)])
+
+
+def line_look(strategy: str, place: int = 0) -> dict[str, Any]:
+    """Colour and marker of a strategy's line, the same in every plot; one that is not ours gets the series' next."""
+    return {
+        "color": _LINE_COLOURS.get(strategy, SERIES_COLOURS[place % len(SERIES_COLOURS)]),
+        "marker": _LINE_MARKERS.get(strategy, MARKERS[place % len(MARKERS)]),
+        "ms": 4.5,
+        "lw": 1.4,
+        "capsize": 2,
+        "elinewidth": 0.9,
+    }
+
+
+def pale(colour: str, part: float = 0.45) -> tuple[float, float, float]:
+    """A colour thinned with white, so that black figures read on it."""
+    red, green, blue = to_rgb(colour)
+    return (1 - part * (1 - red), 1 - part * (1 - green), 1 - part * (1 - blue))
+
+
+def spread_of(middle: pd.Series, low: pd.Series, high: pd.Series) -> np.ndarray:
+    """Error bars' lengths; none where there is no interval."""
+    return np.vstack([(middle - low).fillna(0.0).clip(lower=0), (high - middle).fillna(0.0).clip(lower=0)])

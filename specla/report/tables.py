@@ -8,10 +8,9 @@ from typing import Any
 import pandas as pd
 
 from specla.report.claims import Judged
-from specla.report.load import Loaded, rows_of
+from specla.report.evidence import interval_text
+from specla.report.load import SETTING, Loaded, rows_of
 
-SETTING = ("device", "model", "dtype")
-"""The columns that cells of one section of the report share."""
 PANEL = ("workload", "batch", "temperature", "top_p")
 """The columns that tell a section's panels apart."""
 VERIFY_ORDER = ("ar", "sequential_replay", "naive_batched", "parent_pointer", "chain", "tree", "hybrid", "auto")
@@ -28,6 +27,10 @@ class Section:
     """Added to the files' names where a report has several sections; empty otherwise."""
     cells: pd.DataFrame
     """Decode cells with `method` (label), `panel` (label) and `shown` (the name of the tree)."""
+    kernels: pd.DataFrame
+    """Cells that time one operation, with `label`, the strategy's name."""
+    ratios: pd.DataFrame
+    """Of those, as `Loaded.ratios`."""
 
     @property
     def title(self) -> str:
@@ -36,21 +39,40 @@ class Section:
 
 
 def sections(loaded: Loaded) -> list[Section]:
-    """One section for each device, model and dtype with decode cells."""
-    decodes = loaded.cells[~loaded.cells.kernel]
-    groups = [(key, group) for key, group in decodes.groupby(list(SETTING), sort=True)]
+    """One section for each device, model and dtype, those with decodes first."""
+    groups = [(key, group) for key, group in loaded.cells.groupby(list(SETTING), sort=True)]
+    groups.sort(key=lambda pair: bool(pair[1].kernel.all()))
     found = []
     for key, group in groups:
         device, model, dtype = (str(part) for part in key)
         slug = re.sub(r"[^a-z0-9]+", "-", f"{device}-{model}-{dtype}".lower()).strip("-") if len(groups) > 1 else ""
-        found.append(Section(device, model, dtype, slug, _labelled(group)))
+        kernels = _operations(group[group.kernel])
+        ratios = loaded.ratios[loaded.ratios.cell.isin(kernels.cell)]
+        found.append(Section(device, model, dtype, slug, _labelled(group[~group.kernel]), kernels, ratios))
     return found
 
 
+def _operations(cells: pd.DataFrame) -> pd.DataFrame:
+    """Labels by what the ablation varies; the other half of a method is told where a strategy has several of it."""
+    label = cells.verify.where(cells.kind == "verify", cells.recover)
+    other = cells.recover.where(cells.kind == "verify", cells.verify)
+    keys = [cells.kind, label, cells.topology, cells.batch, cells.accepted.fillna(-1), cells.variant]
+    several = other.groupby(keys).transform("nunique") > 1
+    several = several.groupby([cells.kind, label]).transform("any") if len(cells) else several
+    shown = label.map(lambda name: "AR" if name == "ar" else str(name).replace("_", " "))
+    shown = shown.where(~several.astype(bool), shown + " (" + other.str.replace("_", " ") + ")")
+    shown = shown + cells.tuning
+    if cells.variant.nunique() > 1:
+        shown = shown + cells.variant.map(lambda words: f", {words}" if words else "")
+    return cells.assign(label=shown)
+
+
 def _labelled(cells: pd.DataFrame) -> pd.DataFrame:
+    if cells.empty:
+        return cells.assign(method="", panel="", shown="")
     # A sweep's points and the methods of their own are never drawn together: each is told apart among its like.
     return cells.assign(
-        method=pd.concat([_method_labels(part) for _, part in cells.groupby("sweep", sort=True)]),
+        method=pd.concat([_method_labels(part) for _, part in cells.groupby(["sweep", "length_sweep"], sort=True)]),
         panel=_panel_labels(cells),
         shown=cells.topology.where(cells.topology != "root", "no drafts"),
     )
@@ -135,22 +157,15 @@ def measured_text(one: Judged) -> str:
     if found.median is None:
         bound = f"below {found.high:.2f}" if found.high is not None else f"above {found.low:.2f}"
         return bound + " (the sweep's edge)"
+    if one.cells > 1 and found.low is not None and found.high is not None:
+        return f"{found.low:.2f}{unit} to {found.high:.2f}{unit} over {one.cells} cells"
     return interval_text(found.median, found.low, found.high, unit)
-
-
-def interval_text(median: float | None, low: float | None, high: float | None, unit: str = "x") -> str:
-    """'1.52x (1.49 to 1.55)', or without bounds '1.52x (no interval)'."""
-    if median is None or pd.isna(median):
-        return "-"
-    if low is None or high is None or pd.isna(low) or pd.isna(high):
-        return f"{median:.2f}{unit} (no interval)"
-    return f"{median:.2f}{unit} ({low:.2f} to {high:.2f})"
 
 
 def speed_markdown(section: Section, most: int = 30) -> str:
     """The fastest cells of each panel and AR; what did not pass is left to the reading."""
     passed = section.cells[(section.cells.status.isin(("passed", "inconclusive"))) & section.cells.tok_s.notna()]
-    passed = passed[~passed.sweep]
+    passed = passed[~passed.study]
     drafted = passed[~passed.baseline].panel
     passed = passed[passed.panel.isin(drafted)] if len(drafted) else passed
     rows = []
@@ -190,19 +205,6 @@ def _speed_row(row: Any) -> list[str]:
         number(row.draft_efficiency, 2),
         lossless,
     ]
-
-
-def kernel_markdown(loaded: Loaded) -> str:
-    """The ablations that time one operation: its time, its baselines over it, and its distance from the floor."""
-    rows = []
-    for row in rows_of(loaded.cells[loaded.cells.kernel & loaded.cells.time_us.notna()]):
-        cell = loaded.document_cells[int(row.cell)]
-        for name, ratio in cell["ratio"].items() or [("-", None)]:
-            told = interval_text(ratio["median"], ratio["low"], ratio["high"]) if ratio else "-"
-            names = [row.group, row.verify, row.recover, row.topology, str(row.batch)]
-            rows.append([*names, number(row.time_us, 1), name, told, number(row.x_floor, 1)])
-    heads = ("group", "verify", "recover", "tree", "batch", "time (us)", "baseline", "baseline over it", "x_floor")
-    return markdown(heads, rows) if rows else ""
 
 
 def number(value: float | None, digits: int) -> str:

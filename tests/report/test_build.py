@@ -11,10 +11,11 @@ import pytest
 from specla.bench.record import Lossless, Method, Record, Status
 from specla.errors import SpeclaError
 from specla.report.build import build_report
+from specla.report.evidence import interval_text
 from specla.report.load import load_runs
 from specla.report.markdown import report_markdown
 from specla.report.style import Plot
-from specla.report.tables import interval_text, markdown, sections
+from specla.report.tables import markdown, sections
 from tests.factory import ENV, alpha_sweep, ar_record, bench_run, decode_record, kernel_record, unmeasured, write_run
 
 PLOTS = ("category", "depth", "speedup", "speedup-alpha", "split")
