@@ -30,12 +30,14 @@ def print_plan(plan: Plan) -> None:
     shown, seconds, memory = console(), 0.0, 0.0
     operations = [cell for cell in plan.cells if cell.command in KERNEL_COMMANDS]
     decodes = [cell for cell in plan.cells if cell.command not in KERNEL_COMMANDS]
-    for cells, columns in ((decodes, ("drafter", "topology", "nodes", "workload")), (operations, _OPERATION)):
-        table = _table("verify", "recover", *columns, "batch", "seconds", "memory")
+    accepted = () if all(cell.command == "ablate verify" for cell in operations) else ("accepted",)
+    own = ("topology", "nodes", *accepted)
+    for cells, columns in ((decodes, ("drafter", "topology", "nodes", "workload")), (operations, own)):
+        table = _table("verify", "recover", *columns, "batch", "time", "memory")
         for cell in cells:
-            names = _names(cell) if cell.command not in KERNEL_COMMANDS else _operation_names(cell)
+            names = _names(cell) if cells is decodes else _operation_names(cell, bool(accepted))
             if cell.status != "pending":
-                table.add_row(*names, "[dim]not applicable[/]", "")
+                table.add_row(*names, "[dim]n/a[/]", "")
                 continue
             # What `auto` means for device and dtype is the CPU's until a GPU is asked for.
             dtype = "float32" if cell.settings.dtype == "auto" else cell.settings.dtype
@@ -45,7 +47,7 @@ def print_plan(plan: Plan) -> None:
         if cells:
             shown.print(table)
     for reason in dict.fromkeys(cell.reason for cell in plan.cells if cell.reason):
-        shown.print(f"not applicable: {escape(reason)}")
+        shown.print(f"n/a, not applicable: {escape(reason)}")
     ar = sum(cell.method.verify == "ar" for cell in decodes)
     count = len(plan.cells) - ar
     shown.print(
@@ -54,14 +56,11 @@ def print_plan(plan: Plan) -> None:
     )
 
 
-_OPERATION = ("topology", "nodes", "accepted")
-
-
-def _operation_names(cell: Cell) -> tuple[str, ...]:
-    method = cell.method
+def _operation_names(cell: Cell, with_accepted: bool) -> tuple[str, ...]:
+    method, batch = cell.method, str(cell.settings.workload.batch)
     accepted = "" if cell.command == "ablate verify" else str(accepted_drafts(cell))
-    batch = str(cell.settings.workload.batch)
-    return (method.verify, method.recover, method.topology, str(cell.tree.nodes), accepted, batch)
+    names = (method.verify, method.recover, method.topology, str(cell.tree.nodes))
+    return (*names, accepted, batch) if with_accepted else (*names, batch)
 
 
 def _names(cell: Cell) -> tuple[str, ...]:
@@ -149,14 +148,16 @@ def _number(value: float | None, digits: int = 2) -> str:
 
 
 def _table(*columns: str) -> Table:
-    table = Table(box=SIMPLE_HEAD, pad_edge=False, padding=(0, 1))
-    right = {"nodes", "accepted", "batch", "seconds", "memory", "tau", "tok/s"}
+    table = Table(box=SIMPLE_HEAD, pad_edge=False, padding=(0, 1), collapse_padding=True, show_edge=False)
+    right = {"nodes", "accepted", "batch", "time", "memory", "tau", "tok/s"}
     for name in columns:
         table.add_column(name, justify="right" if name in right else "left", overflow="fold")
     return table
 
 
 def _seconds(seconds: float) -> str:
+    if seconds < 10:
+        return f"{seconds:.1f} s"
     return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min"
 
 
