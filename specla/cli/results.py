@@ -33,7 +33,7 @@ def print_plan(plan: Plan) -> None:
     accepted = () if all(cell.command == "ablate verify" for cell in operations) else ("accepted",)
     own = ("topology", "nodes", *accepted)
     for cells, columns in ((decodes, ("drafter", "topology", "nodes", "workload")), (operations, own)):
-        table = _table("verify", "recover", *columns, "batch", "time", "memory")
+        table = _table("verify", "recover", *columns, "batch", "time", "memory", padding=int(shown.width > 90))
         for cell in cells:
             names = _names(cell) if cells is decodes else _operation_names(cell, bool(accepted))
             if cell.status != "pending":
@@ -147,8 +147,8 @@ def _number(value: float | None, digits: int = 2) -> str:
     return "" if value is None else f"{value:.{digits}f}"
 
 
-def _table(*columns: str) -> Table:
-    table = Table(box=SIMPLE_HEAD, pad_edge=False, padding=(0, 1), collapse_padding=True, show_edge=False)
+def _table(*columns: str, padding: int = 1) -> Table:
+    table = Table(box=SIMPLE_HEAD, pad_edge=False, padding=(0, padding), collapse_padding=True, show_edge=False)
     right = {"nodes", "accepted", "batch", "time", "memory", "tau", "tok/s"}
     for name in columns:
         table.add_column(name, justify="right" if name in right else "left", overflow="fold")
