@@ -20,11 +20,12 @@ def kernel_lines(cells: Sequence[Mapping[str, Any]]) -> Iterator[str]:
 
 
 def _block(kind: str, baseline: str, cells: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    yield f"[bold]{kind}[/]: microseconds a layer; ratio: the time of {baseline} over the strategy's"
+    yield f"[bold]{kind}[/]: microseconds a layer; ratio: {baseline}'s time over it"
     settings = len({_setting(cell) for cell in cells}) > 1
+    by_verify = kind == "defer" or (kind == "recover" and _recovers_twice(cells))
     groups: dict[str, list[Mapping[str, Any]]] = {}
     for cell in cells:
-        groups.setdefault(_heading(kind, cell, settings), []).append(cell)
+        groups.setdefault(_heading(cell, by_verify, settings), []).append(cell)
     rows = {heading: [_row(kind, baseline, cell, group) for cell in group] for heading, group in groups.items()}
     every = [("", *_HEADS), *(row for group in rows.values() for row in group)]
     widths = [max(len(row[i]) for row in every) for i in range(len(_HEADS) + 1)]
@@ -37,14 +38,22 @@ def _block(kind: str, baseline: str, cells: Sequence[Mapping[str, Any]]) -> Iter
     yield ""
 
 
-def _heading(kind: str, cell: Mapping[str, Any], with_setting: bool) -> str:
+def _recovers_twice(cells: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether one recovery follows several verifications of the same tree."""
+    verifies: dict[tuple[str, str], set[str]] = {}
+    for cell in cells:
+        method = cell["method"]
+        verifies.setdefault((method["topology"], method["recover"]), set()).add(method["verify"])
+    return any(len(names) > 1 for names in verifies.values())
+
+
+def _heading(cell: Mapping[str, Any], with_verify: bool, with_setting: bool) -> str:
     nodes = f"{cell['nodes']} node{'s' * (cell['nodes'] > 1)}"
     parts = [f"{cell['method']['topology']}, {nodes}, batch {cell['batch']}"]
-    if kind != "verify" and cell.get("accepted") is not None:
+    if cell.get("accepted") is not None:
         parts.append(f"{cell['accepted']} accepted")
-    if kind == "defer":
-        parts.append(f"verified by {cell['method']['verify']}")
-    return ", ".join([*parts, *(_setting(cell) if with_setting else ())])
+    after = f" after {cell['method']['verify']}" if with_verify else ""
+    return ", ".join([", ".join(parts) + after, *(_setting(cell) if with_setting else ())])
 
 
 def _setting(cell: Mapping[str, Any]) -> tuple[str, ...]:
@@ -76,7 +85,7 @@ def _name(kind: str, cell: Mapping[str, Any], group: Sequence[Mapping[str, Any]]
         name += f", {method[other]}"
     rings = {word for rival in alike for word in rival["overrides"] if word.startswith("engine.ring=")}
     own = [word for word in cell["overrides"] if word in rings]
-    return f"{name}, ring {own[0].partition('=')[2]}" if own else name
+    return f"{name}, R={own[0].partition('=')[2]}" if own else name
 
 
 def _line(row: Sequence[str], widths: Sequence[int]) -> str:

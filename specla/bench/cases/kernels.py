@@ -102,22 +102,28 @@ class KernelWork(Work):
         return self.kind.baseline(name, engine, [cell.settings.engine for cell in self.cells])
 
     def _check(self, entrants: Sequence[Entrant], instruments: Instruments, events: Events) -> None:
-        settings, shape = self.cells[0].settings, self.config.head_shape
-        layers = RandomLayers(self.config, self.batch, self.tree, self.dtype, self.device, settings.seed)
-        table = None
-        if any(one.engine.verify == "auto" for one in entrants):
-            table = instruments.table(shape, self.dtype, self.batch)
-        given = Given(layers, Truth(layers, self.accepted), self.accepted, table)
+        given, trouble = None, ""
+        try:
+            given = self._given(any(one.engine.verify == "auto" for one in entrants), instruments)
+        except ERRORS as error:
+            trouble = told(error)
         for one in entrants:
             events.tick(f"{self.kind.name}: checking {one.label}")
+            one.reason = trouble or self._too_large(one.engine, instruments.clock)
+            if given is None or one.reason:
+                continue
             try:
-                one.reason = self._too_large(one.engine, instruments.clock)
-                if not one.reason:
-                    operation = self.kind.make(given, one.engine)
-                    one.error, one.reason = self._judged(one.engine, operation.error())
-                    one.operation = None if one.reason else operation
+                operation = self.kind.make(given, one.engine)
+                one.error, one.reason = self._judged(one.engine, operation.error())
+                one.operation = None if one.reason else operation
             except ERRORS as error:
                 one.reason = told(error)
+
+    def _given(self, with_table: bool, instruments: Instruments) -> Given:
+        seed = self.cells[0].settings.seed
+        layers = RandomLayers(self.config, self.batch, self.tree, self.dtype, self.device, seed)
+        table = instruments.table(self.config.head_shape, self.dtype, self.batch) if with_table else None
+        return Given(layers, Truth(layers, self.accepted), self.accepted, table)
 
     def _judged(self, engine: EngineSettings, error: float) -> tuple[float, str]:
         dtype = str(self.dtype).removeprefix("torch.")

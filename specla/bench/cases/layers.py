@@ -8,11 +8,10 @@ from torch import Tensor
 
 from specla.models.checkpoint import random_model
 from specla.models.config import GatedDeltaNetConfig
-from specla.models.layers import GatedDeltaNet, LayerState
+from specla.models.layers import GatedDeltaNet
 from specla.ops.recover import Record
 from specla.ops.reference import reference_commit, reference_verify
 from specla.ops.types import NodeInputs, TreeTensors, VerifyOutput
-from specla.ops.verify import get_verify
 from specla.topology import DraftTree
 
 WEIGHT_BYTES = 512 << 20
@@ -76,7 +75,7 @@ class RandomLayers:
         self.layers = []
         for i in range(count):
             x, before = (draw(batch, n, config.hidden_size).to(dtype) for n in (tree.nodes, config.conv_size - 1))
-            self.layers.append(_layer(mixers[i % len(mixers)], x, before, self.tree, self.initial[i]))
+            self.layers.append(_layer(mixers[i % len(mixers)], x, before, self.tree))
         self.windows = [layer.window.clone() for layer in self.layers]
         """[B, W-1, C] each, which operations may write."""
         self.rows = torch.linspace(0, batch - 1, min(batch, CHECKED_ROWS)).round().long().tolist()
@@ -157,7 +156,7 @@ def _mixers(config: GatedDeltaNetConfig, dtype: torch.dtype, device: str, seed: 
     return [block.attn for block in model.blocks]
 
 
-def _layer(mixer: GatedDeltaNet, x: Tensor, before: Tensor, tree: TreeTensors, state: Tensor) -> Layer:
+def _layer(mixer: GatedDeltaNet, x: Tensor, before: Tensor, tree: TreeTensors) -> Layer:
     window = mixer.project(before)[0].contiguous()
-    _, record = mixer.nodes(x, tree, LayerState(state, window), get_verify("tree"))
-    return Layer(mixer, x, record.conv_inputs, window, record.inputs)
+    raw, _, inputs = mixer.node_inputs(x, tree, window)
+    return Layer(mixer, x, raw, window, inputs)
