@@ -1,6 +1,6 @@
 """What a plan will take, before anything runs: rough seconds and memory, from the shapes alone."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from specla.bench.cells import Cell
 from specla.bench.normalise import KERNEL_COMMANDS
@@ -29,6 +29,8 @@ class Rates:
 RATES = {"cpu": Rates(12e9, 6e10, 350.0, 60.0), "cuda": Rates(3.5e12, 4e14, 40.0, 4.0)}
 _WALKS = ("sequential_replay", "parent_pointer", "chain")
 _REPLAYS = ("replay_tokens", "replay_cached")
+MIXER_BYTES = 512 << 20
+"""Of token mixers that an ablation makes, but for one: beyond it layers share them in turn, which no cache holds."""
 _TOKENS_A_STEP = 2.0
 """Of speculation, where the acceptance is not known before it is measured."""
 
@@ -89,8 +91,16 @@ def _estimate_operation(cell: Cell, cost: ModelCost, rates: Rates) -> Estimate:
     once = walked * (moved / rates.bytes_s + layers * rates.node_us * 1e-6) + layers * rates.layer_us * 1e-6
     sample = max((measure.sample_ms or 0.0) * 1e-3, once) + 2 * once
     kept = nodes + 1 if cell.method.recover == "snapshot" else 1
-    memory = batch * (kept + 2) * cost.state_bytes + cost.weight_bytes
+    mixers = ModelCost(mixers_alone(cost.config, cost.item_bytes), cost.item_bytes)
+    memory = batch * (kept + 2) * cost.state_bytes + 2 * mixers.weight_bytes
     return Estimate((measure.warmup + measure.repeats) * sample, memory)
+
+
+def mixers_alone(config: GatedDeltaNetConfig, item_bytes: int) -> GatedDeltaNetConfig:
+    """A model of the same token mixers and hardly anything else: of all layers, or as many as MIXER_BYTES holds."""
+    one = replace(config, num_hidden_layers=1, vocab_size=1, intermediate_size=1)
+    layers = min(config.num_hidden_layers, max(1, MIXER_BYTES // (one.parameters * item_bytes)))
+    return replace(one, num_hidden_layers=layers)
 
 
 def accepted_drafts(cell: Cell) -> int:

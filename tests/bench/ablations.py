@@ -63,7 +63,8 @@ def ablate(
     def total(units: int) -> None:
         found.units = units
 
-    planned = plan(command, [*QUICK, *words.split()])
+    keys = {word.partition("=")[0] for word in words.split()}
+    planned = plan(command, [*(word for word in QUICK if word.partition("=")[0] not in keys), *words.split()])
     observer = Observer(found.lines.append, total, count)
     with patch("specla.bench.instruments.measure_bandwidth", _bandwidth):
         result = run(prepare(planned), out, "ablation", resume, observer)

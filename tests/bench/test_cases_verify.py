@@ -7,6 +7,8 @@ import pytest
 import torch
 
 from specla.bench.cases.layers import RandomLayers, Truth, relative_rms
+from specla.bench.estimate import MIXER_BYTES, mixers_alone, model_config
+from specla.bench.plan import plan
 from specla.models.cost import ModelCost
 from specla.ops.types import VerifyOutput
 from specla.ops.verify.tree import TreeMask
@@ -108,3 +110,24 @@ def test_the_truth_goes_step_by_step() -> None:
         last = (truth.state(1) @ q[..., None])[..., 0]
         assert relative_rms(truth.outputs(0)[:, 3], last) < 1e-12
         assert relative_rms(truth.outputs(1)[:, 3], (truth.state(2) @ q[..., None])[..., 0]) < 1e-12
+
+
+def test_layers_share_mixers_that_would_fill_the_memory() -> None:
+    """Of the large shape six of 24 layers in float32; of a small one all, and no vocabulary."""
+    large = model_config(plan(COMMAND, ["experiment=null", "model=gdn-1.3b"]).cells[0].settings.model)
+    assert mixers_alone(large, 4).num_hidden_layers == 6
+    assert mixers_alone(large, 2).num_hidden_layers == 12
+    assert mixers_alone(tiny(), 4).num_hidden_layers == 2
+    assert ModelCost.of(mixers_alone(large, 4), "float32").weight_bytes <= MIXER_BYTES
+
+
+@pytest.mark.slow
+def test_the_order_that_theory_gives(tmp_path: Path) -> None:
+    """On a CPU too: the tree before sequential replay from 8 nodes up, factors before token replay from 2 tokens up."""
+    mini = "model=gdn-mini topology=kary topology.nodes=8,16"
+    for command, words, baseline in (
+        (COMMAND, "engine.verify=tree", "sequential_replay"),
+        ("ablate recover", "engine.verify=tree engine.recover=factors measure.accepted=1,3", "replay_tokens"),
+    ):
+        for cell in ablate(tmp_path, command, f"{mini} {words}").document["cells"]:
+            assert cell["ratio"][baseline]["median"] > 1.2, cell["overrides"]

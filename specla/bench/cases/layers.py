@@ -1,11 +1,12 @@
 """Random inputs of a model's shape for every layer, and what the equations make of them in float64."""
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
+from specla.bench.estimate import mixers_alone
 from specla.models.checkpoint import random_model
 from specla.models.config import GatedDeltaNetConfig
 from specla.models.layers import GatedDeltaNet
@@ -14,8 +15,6 @@ from specla.ops.reference import reference_commit, reference_verify
 from specla.ops.types import NodeInputs, TreeTensors, VerifyOutput
 from specla.topology import DraftTree
 
-WEIGHT_BYTES = 512 << 20
-"""Of token mixers at most, but one at least. Beyond that layers share them in turn: no cache holds so much."""
 CHECKED_ROWS = 8
 """Rows of a batch that are held against the equations, spread evenly: those go node by node."""
 
@@ -71,7 +70,8 @@ class RandomLayers:
         self.initial = draw(count, batch, config.num_v_heads, config.head_v_dim, config.head_dim)
         self.state = self.initial.clone()
         """[layers, B, HV, V, K] float32, which operations may write."""
-        mixers = _mixers(config, dtype, device, seed)
+        model = random_model(mixers_alone(config, dtype.itemsize), dtype, device, seed)
+        mixers = [block.attn for block in model.blocks]
         self.layers = []
         for i in range(count):
             x, before = (draw(batch, n, config.hidden_size).to(dtype) for n in (tree.nodes, config.conv_size - 1))
@@ -144,16 +144,6 @@ def relative_rms(value: Tensor, truth: Tensor) -> float:
         return float("inf")
     scale = truth.double().square().mean().sqrt().clamp(min=torch.finfo(torch.float64).tiny)
     return float((value.double() - truth.double()).square().mean().sqrt() / scale)
-
-
-def _mixers(config: GatedDeltaNetConfig, dtype: torch.dtype, device: str, seed: int) -> Sequence[GatedDeltaNet]:
-    """Token mixers of this shape: one a layer, or as many as WEIGHT_BYTES holds."""
-    # A model whose vocabulary and MLP have one place each is little more than its mixers.
-    bare = replace(config, num_hidden_layers=1, vocab_size=1, intermediate_size=1)
-    room = WEIGHT_BYTES // (bare.parameters * dtype.itemsize)
-    count = max(1, min(config.num_hidden_layers, room))
-    model = random_model(replace(bare, num_hidden_layers=count), dtype, device, seed)
-    return [block.attn for block in model.blocks]
 
 
 def _layer(mixer: GatedDeltaNet, x: Tensor, before: Tensor, tree: TreeTensors) -> Layer:
