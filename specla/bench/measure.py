@@ -1,14 +1,13 @@
 """Timing decodes: one shared prefill, paired and interleaved repeats, windows that end before any row is idle."""
 
-import gc
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
 
 from specla.bench.cells import Cell
+from specla.bench.clock import quiet
 from specla.bench.counting import counts
 from specla.bench.gate import GateResult, check_texts
 from specla.bench.record import Counts, Sample, Split
@@ -18,8 +17,10 @@ from specla.drafters.base import Drafter, NoDrafter
 from specla.drafters.ngram import NgramDrafter
 from specla.drafters.oracle import OracleDrafter
 from specla.engine.decode import Decoding, Step, trace_rows
+from specla.engine.recovery import Recovery
 from specla.errors import SpeclaError
 from specla.ops import pairs
+from specla.ops.recover import RING
 from specla.ops.verify import Auto, DispatchTable, get_verify
 
 
@@ -46,7 +47,7 @@ class Method:
         self.cell, self.subject = cell, subject
         engine = cell.settings.engine
         assert engine.verify is not None and engine.recover is not None
-        self.recover = engine.recover
+        self.recover = Recovery(engine.recover, engine.ring or RING)
         self.verify = get_verify(engine.verify, pairs.NEEDS[engine.recover])
         if isinstance(self.verify, Auto):
             self.verify.table = table
@@ -151,7 +152,7 @@ def time_block(
     """
     everyone = [baseline, *methods]
     samples: list[list[Sample]] = [[] for _ in everyone]
-    with _quiet():
+    with quiet():
         for repeat in range(-measure.warmup, measure.repeats):
             for item in items:
                 timed: dict[int, tuple[int, Timed]] = {}
@@ -180,17 +181,6 @@ def _sample(repeat: int, item: Item, order: int, timed: Timed, ar: Timed) -> Sam
         ar_tokens=ar.tokens,
         split_us=timed.split,
     )
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """No garbage collection inside: its pauses would land on whichever method happens to run."""
-    gc.collect()
-    gc.disable()
-    try:
-        yield
-    finally:
-        gc.enable()
 
 
 def _now(subject: Subject) -> float:

@@ -161,9 +161,7 @@ def _drop_measure(normal: Normal, command: str) -> None:
 def _settle_recovery(normal: Normal) -> None:
     engine = normal.settings.engine
     if engine.verify is not None and engine.recover == AUTO:
-        missing = [value for key, value, _ in NOT_BUILT if key == "engine.recover"]
-        recovers = VERIFY[engine.verify].recovers
-        normal.set("engine.recover", next((name for name in recovers if name not in missing), recovers[0]))
+        normal.set("engine.recover", VERIFY[engine.verify].recovers[0])
     recover = normal.settings.engine.recover
     if recover != "factors_lazy":
         normal.drop("engine.ring", f"engine.recover={recover} keeps no ring")

@@ -39,7 +39,8 @@ def plan(command: str, overrides: Sequence[str], config_dir: str | Path | None =
     runs = list(_runs(command, typed))
     for measured, experiment in runs:
         for group, words in _sweeps(source, typed, experiment):
-            label = measured.split()[1] if measured in KERNEL_COMMANDS else group
+            # Of an ablation, its name: a report tells a dial that is turned on purpose from a method of its own.
+            label = next((name.split()[1] for name in (measured, command) if name.startswith("ablate ")), group)
             draft.add(measured, label or (experiment if experiment and len(runs) > 1 else "main"), words)
     return Plan(command, tuple(overrides), tuple(draft.cells.values()), tuple(draft.all_notes()))
 
@@ -189,10 +190,15 @@ def _obstacle(settings: Settings, tree: DraftTree, command: str) -> str | None:
         return f"{command} times the kernels of specla; {engine.name} decodes whole models"
     if command in ("ablate recover", "ablate defer") and verify == "ar":
         return "ar has nothing to commit: its decode step updates the state where it lies"
+    if command == "ablate recover" and recover in ("factors_deferred", "factors_lazy"):
+        return f"{recover} takes nothing into the state before the next verification: ablate defer times both together"
     if VERIFY[verify].chains_only and not tree.is_chain:
         return f"{verify} verifies chains only, and {tree.name} branches"
     if accepted is not None and accepted > tree.depth:
         return f"measure.accepted={accepted}: {tree.name} has {tree.depth} levels of drafts to accept"
+    if engine.ring is not None and engine.ring <= tree.depth:
+        most = tree.depth + 1
+        return f"engine.ring={engine.ring}: a step of {tree.name} commits up to {most} tokens; give {most} or more"
     return pair_problem(verify, recover)
 
 

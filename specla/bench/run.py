@@ -1,22 +1,23 @@
 """A whole run: plan, load, measure what is not measured yet, and leave a run folder behind."""
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 import yaml
 
-from specla.bench.bandwidth import measure_bandwidth
-from specla.bench.cases.e2e import BLOCK, Events, run_cells
-from specla.bench.cells import Cell, Plan
+from specla.bench.cases import prepare_work
+from specla.bench.cases.work import Events, Work
+from specla.bench.cells import Plan
+from specla.bench.instruments import Instruments
 from specla.bench.machine import code_digest, device_name, machine_record
 from specla.bench.planned import planned_record
 from specla.bench.record import Record, Status
-from specla.bench.settings import ModelSettings, to_plain
+from specla.bench.settings import to_plain
 from specla.bench.store import RunFolder
-from specla.bench.subject import Subject, Target, load_target, resolve_device, resolve_dtype
+from specla.bench.subject import resolve_device, resolve_dtype
 from specla.bench.summary import Document, build_document
 
 
@@ -49,13 +50,13 @@ class Prepared:
 
     Attributes:
         plan: what to measure.
-        groups: cells that share a subject, AR first, with the subject.
+        works: its pending cells, in groups that are measured together.
         planned: by config_hash, every cell's record before it is measured.
         fingerprint: of the run: config, weights, data and device, but not the code.
     """
 
     plan: Plan
-    groups: list[tuple[Subject, list[Cell]]]
+    works: list[Work]
     planned: dict[str, Record]
     fingerprint: str
 
@@ -66,28 +67,21 @@ def prepare(plan: Plan) -> Prepared:
     Raises:
         SpeclaError: a checkpoint, tokenizer or prompt file is missing, damaged or does not fit.
     """
-    groups: dict[str, list[Cell]] = {}
+    works = prepare_work(plan.cells)
+    data = {cell.config_hash: work.digest for work in works for cell in work.cells}
+    code, planned, digests = code_digest(), {}, []
     for cell in plan.cells:
-        if cell.status == "pending" and cell.ar_hash is not None:
-            groups.setdefault(cell.ar_hash, []).append(cell)
-    targets: dict[tuple[object, ...], Target] = {}
-    subjects = {ar_hash: _subject(cells, targets) for ar_hash, cells in groups.items()}
-    code, planned = code_digest(), {}
-    digests = []
-    for cell in plan.cells:
-        subject = subjects.get(cell.ar_hash or "")
         device = resolve_device(cell.settings.device)
         dtype = str(resolve_dtype(cell.settings.dtype, device)).removeprefix("torch.")
-        data = "" if subject is None else subject.digest
-        covered = (cell.config_hash, code, data, device_name(device), dtype, torch.__version__)
-        planned[cell.config_hash] = planned_record(cell, _sha256(*covered), device, dtype)
-        digests.append(_sha256(data, device_name(device), dtype))
-    ordered = [(subjects[ar], sorted(cells, key=lambda cell: cell.config_hash != ar)) for ar, cells in groups.items()]
-    return Prepared(plan, ordered, planned, _sha256(plan.config_hash, *digests))
+        inputs = (data.get(cell.config_hash, ""), device_name(device), dtype)
+        fingerprint = _sha256(cell.config_hash, code, *inputs, torch.__version__)
+        planned[cell.config_hash] = planned_record(cell, fingerprint, device, dtype)
+        digests.append(_sha256(*inputs))
+    return Prepared(plan, works, planned, _sha256(plan.config_hash, *digests))
 
 
 def run(prepared: Prepared, out: Path, slug: str, resume: bool, observer: Observer) -> RunResult:
-    """Measure every cell that the run folder does not hold yet, one subject after another.
+    """Measure every cell that the run folder does not hold yet, one group after another.
 
     An interrupt (KeyboardInterrupt) passes through after summary.json was written; finished cells stay.
 
@@ -116,12 +110,13 @@ def run(prepared: Prepared, out: Path, slug: str, resume: bool, observer: Observ
         for record in prepared.planned.values():
             if record.fingerprint not in folder.finished or not resume:
                 folder.append(record)
-        todo = [_todo(cells, prepared, finished) for _, cells in prepared.groups]
+        todo = [
+            [cell for cell in work.cells if prepared.planned[cell.config_hash].fingerprint not in finished]
+            for work in prepared.works
+        ]
         if kept := sum(1 for record in prepared.planned.values() if record.fingerprint in finished):
             log(f"{kept} of {len(plan.cells)} cells were measured earlier with the same code and inputs: kept")
-        observer.total(
-            sum(_units(cells, len(subject.prompts)) for (subject, _), cells in zip(prepared.groups, todo, strict=True))
-        )
+        observer.total(sum(work.units(cells) for work, cells in zip(prepared.works, todo, strict=True)))
 
         def keep(one: Record) -> None:
             if one.fingerprint not in finished:
@@ -134,48 +129,17 @@ def run(prepared: Prepared, out: Path, slug: str, resume: bool, observer: Observ
             return build_document(folder.records, plan.command, folder.path.name, device_name(device))
 
         try:
-            if any(todo):
-                bandwidth = measure_bandwidth(device)
-                for (subject, _), cells in zip(prepared.groups, todo, strict=True):
-                    if cells:
-                        torch.set_num_threads(subject.settings.threads or all_threads)
-                        run_cells(cells, subject, prepared.planned, bandwidth, Events(keep, observer.tick))
+            instruments = Instruments(device, log)
+            for work, cells in zip(prepared.works, todo, strict=True):
+                if cells:
+                    torch.set_num_threads(work.cells[0].settings.threads or all_threads)
+                    work.measure(cells, prepared.planned, instruments, Events(keep, observer.tick, log))
         finally:
             torch.set_num_threads(all_threads)
             result = document()
             folder.write_summary(result)
             folder.log(f"ended: {result['status']}")
         return RunResult(folder.path, result)
-
-
-def _subject(cells: Sequence[Cell], targets: dict[tuple[object, ...], Target]) -> Subject:
-    settings = cells[0].settings
-    device = resolve_device(settings.device)
-    dtype = resolve_dtype(settings.dtype, device)
-    key: tuple[ModelSettings, torch.dtype, str, int] = (settings.model, dtype, device, settings.seed)
-    if key not in targets:
-        targets[key] = load_target(settings.model, dtype, device, settings.seed)
-    return Subject(targets[key], settings, max(cell.tree.depth for cell in cells))
-
-
-def _todo(cells: list[Cell], prepared: Prepared, finished: set[str]) -> list[Cell]:
-    """The cells still to be measured, with AR in front again: it is timed beside whatever it is compared with."""
-    baseline, *others = cells
-    left = [cell for cell in others if prepared.planned[cell.config_hash].fingerprint not in finished]
-    if left or prepared.planned[baseline.config_hash].fingerprint not in finished:
-        return [baseline, *left]
-    return []
-
-
-def _units(cells: list[Cell], prompts: int) -> int:
-    """Gates and timed windows of one subject."""
-    if not cells:
-        return 0
-    others = len(cells) - 1
-    blocks = max(1, -(-others // BLOCK))
-    settings = cells[0].settings
-    passes = settings.measure.warmup + settings.measure.repeats
-    return len(cells) + passes * (prompts // settings.workload.batch) * (others + blocks)
 
 
 def _config(plan: Plan) -> dict[str, object]:

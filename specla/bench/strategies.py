@@ -149,7 +149,6 @@ NOT_BUILT: tuple[tuple[str, object, str], ...] = (
     ("topology.name", AUTO, "the auto topology"),
     ("engine.name", "fla-generate", "the engine fla-generate"),
     ("engine.name", "fla-graph", "the engine fla-graph"),
-    ("engine.recover", "factors_lazy", "the recovery factors_lazy"),
     ("engine.adaptive", True, "adaptive decoding"),
     ("device", "cuda", "kernels for device=cuda"),
 )

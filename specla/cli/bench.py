@@ -1,5 +1,6 @@
 """`specla bench`: measure, and leave a run folder behind."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -15,37 +16,36 @@ app = typer.Typer(
 )
 
 Out = Annotated[Path, typer.Option("--out", help="The folder of runs.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="List the cells with rough estimates; run nothing.")]
+NoResume = Annotated[bool, typer.Option("--no-resume", help="Measure finished cells again.")]
+Cfg = Annotated[bool, typer.Option("--cfg", help="Print the composed configuration of the first cell and exit.")]
 
 
-@app.command()
-def e2e(
-    overrides: Overrides = None,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="List the cells with rough estimates; run nothing.")
-    ] = False,
-    json: JsonFlag = False,
-    out: Out = Path("runs"),
-    no_resume: Annotated[bool, typer.Option("--no-resume", help="Measure finished cells again.")] = False,
-    config_dir: ConfigDir = None,
-    cfg: Annotated[
-        bool, typer.Option("--cfg", help="Print the composed configuration of the first cell and exit.")
-    ] = False,
-) -> None:
-    """End-to-end decoding: the losslessness gate, then speedup over AR, for every cell of a sweep.
+def measuring(command: str, help_text: str) -> Callable[..., None]:
+    """A measuring command for the command line: every one takes the same options."""
 
-    Examples: specla bench e2e topology=chain,kary drafter=ngram,oracle drafter.alpha=0.6,0.8
-    | specla bench e2e experiment=bench --dry-run
-    """
-    measure(
-        "bench e2e",
-        list(overrides or []),
-        dry_run=dry_run,
-        json=json,
-        out=out,
-        resume=not no_resume,
-        config_dir=config_dir,
-        cfg=cfg,
-    )
+    def run(
+        overrides: Overrides = None,
+        dry_run: DryRun = False,
+        json: JsonFlag = False,
+        out: Out = Path("runs"),
+        no_resume: NoResume = False,
+        config_dir: ConfigDir = None,
+        cfg: Cfg = False,
+    ) -> None:
+        measure(
+            command,
+            list(overrides or []),
+            dry_run=dry_run,
+            json=json,
+            out=out,
+            resume=not no_resume,
+            config_dir=config_dir,
+            cfg=cfg,
+        )
+
+    run.__doc__ = help_text
+    return run
 
 
 def measure(
@@ -84,6 +84,27 @@ def measure(
     raise typer.Exit(exit_status(result.document))
 
 
+app.command("e2e")(
+    measuring(
+        "bench e2e",
+        """End-to-end decoding: the losslessness gate, then speedup over AR, for every cell of a sweep.
+
+        Examples: specla bench e2e topology=chain,kary drafter=ngram,oracle drafter.alpha=0.6,0.8
+        | specla bench e2e experiment=bench --dry-run
+        """,
+    )
+)
+app.command("paper")(
+    measuring(
+        "bench paper",
+        """Everything that the paper's claims are judged by: decoding, single operations, acceptance.
+
+        Examples: specla bench paper --dry-run | specla bench paper experiment=paper-verify,paper-recover
+        """,
+    )
+)
+
+
 def _dry_run(planned: "Plan", json: bool) -> None:
     from specla.bench.machine import cpu_model
     from specla.bench.planned import planned_record
@@ -100,6 +121,6 @@ def _dry_run(planned: "Plan", json: bool) -> None:
 
 def _slug(command: str, words: list[str]) -> str:
     """The start of a run folder's name: the command, and the experiment where one is named."""
-    experiment = next((word.partition("=")[2] for word in words if word.startswith("experiment=")), "")
-    name = "-".join([*command.split(), *([experiment] if experiment else [])])
+    experiment = next((word.partition("=")[2] for word in words if word.startswith("experiment=")), "null")
+    name = "-".join([*command.split(), *([experiment] if experiment != "null" else [])])
     return "".join(c if c.isalnum() or c in "-._" else "-" for c in name)

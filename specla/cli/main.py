@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from specla import __version__
-from specla.cli import bench, explain, generate, report, train
+from specla.cli import ablate, bench, explain, generate, report, train
 from specla.errors import MeasurementError, SpeclaError
 
 INTERRUPTED = 130
@@ -37,6 +37,7 @@ def root(
 
 
 app.add_typer(bench.app, name="bench")
+app.add_typer(ablate.app, name="ablate")
 app.add_typer(train.app, name="train")
 app.command()(report.report)
 app.command()(generate.generate)

@@ -1,7 +1,7 @@
 """Tables of cells on the terminal."""
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rich.box import SIMPLE_HEAD
@@ -10,9 +10,11 @@ from rich.markup import escape
 from rich.table import Table
 
 from specla.bench.cells import Cell, Plan
-from specla.bench.estimate import estimate
+from specla.bench.estimate import accepted_drafts, estimate
+from specla.bench.normalise import KERNEL_COMMANDS
 from specla.bench.summary import Document
 from specla.bench.validate import show
+from specla.cli.kernels import kernel_lines
 
 _PLAIN_WIDTH = 120
 """Where stdout is no terminal, a table is as wide as this."""
@@ -25,28 +27,40 @@ def console() -> Console:
 
 def print_plan(plan: Plan) -> None:
     """The cells of a plan with what they will take, and the sum."""
-    table = _table("verify", "recover", "drafter", "topology", "nodes", "workload", "batch", "seconds", "memory")
-    seconds = memory = 0.0
-    for cell in plan.cells:
-        if cell.status != "pending":
-            row = (*_names(cell), "[dim]not applicable[/]", "")
-        else:
+    shown, seconds, memory = console(), 0.0, 0.0
+    operations = [cell for cell in plan.cells if cell.command in KERNEL_COMMANDS]
+    decodes = [cell for cell in plan.cells if cell.command not in KERNEL_COMMANDS]
+    accepted = () if all(cell.command == "ablate verify" for cell in operations) else ("accepted",)
+    own = ("topology", "nodes", *accepted)
+    for cells, columns in ((decodes, ("drafter", "topology", "nodes", "workload")), (operations, own)):
+        table = _table("verify", "recover", *columns, "batch", "time", "memory", padding=int(shown.width > 90))
+        for cell in cells:
+            names = _names(cell) if cells is decodes else _operation_names(cell, bool(accepted))
+            if cell.status != "pending":
+                table.add_row(*names, "[dim]n/a[/]", "")
+                continue
             # What `auto` means for device and dtype is the CPU's until a GPU is asked for.
             dtype = "float32" if cell.settings.dtype == "auto" else cell.settings.dtype
             cost = estimate(cell, "cuda" if cell.settings.device.startswith("cuda") else "cpu", dtype)
             seconds, memory = seconds + cost.seconds, max(memory, cost.memory_bytes)
-            row = (*_names(cell), _seconds(cost.seconds), _bytes(cost.memory_bytes))
-        table.add_row(*row)
-    shown = console()
-    shown.print(table)
+            table.add_row(*names, _seconds(cost.seconds), _bytes(cost.memory_bytes))
+        if cells:
+            shown.print(table)
     for reason in dict.fromkeys(cell.reason for cell in plan.cells if cell.reason):
-        shown.print(f"not applicable: {escape(reason)}")
-    ar = sum(cell.method.verify == "ar" for cell in plan.cells)
+        shown.print(f"n/a, not applicable: {escape(reason)}")
+    ar = sum(cell.method.verify == "ar" for cell in decodes)
     count = len(plan.cells) - ar
     shown.print(
-        f"{count} cell{'s' * (count != 1)} and AR ({ar}): about {_seconds(seconds)} (to a factor of two or three), "
-        f"weights and states up to {_bytes(memory)}; nothing was run"
+        f"{count} cell{'s' * (count != 1)}{f' and AR ({ar})' if ar else ''}: about {_seconds(seconds)} (to a factor of "
+        f"two or three), weights and states up to {_bytes(memory)}; nothing was run"
     )
+
+
+def _operation_names(cell: Cell, with_accepted: bool) -> tuple[str, ...]:
+    method, batch = cell.method, str(cell.settings.workload.batch)
+    accepted = "" if cell.command == "ablate verify" else str(accepted_drafts(cell))
+    names = (method.verify, method.recover, method.topology, str(cell.tree.nodes))
+    return (*names, accepted, batch) if with_accepted else (*names, batch)
 
 
 def _names(cell: Cell) -> tuple[str, ...]:
@@ -65,25 +79,38 @@ def _names(cell: Cell) -> tuple[str, ...]:
 
 
 def print_results(document: Document) -> None:
-    """The cells of a finished run: speedup over AR with its interval, only where the gate passed."""
-    table = _table("verify", "drafter", "topology", "workload", "speedup (95 %)", "tau", "tok/s", "text")
+    """The cells of a finished run, decodes before single operations; figures only where what came out was right."""
     shown = console()
-    reasons: dict[str, list[str]] = {}
-    recovers: dict[str, set[str]] = {}
-    for cell in document["cells"]:
-        recovers.setdefault(cell["method"]["verify"], set()).add(cell["method"]["recover"])
-    for cell in document["cells"]:
-        several = len(recovers[cell["method"]["verify"]]) > 1
-        table.add_row(*_result(cell, several))
-        if cell["status"] in ("failed", "inconclusive"):
-            reasons.setdefault(f"{cell['status']}: {cell['reason']}", []).append(" ".join(cell["overrides"]))
-    shown.print(table)
-    for reason, cells in reasons.items():
-        where = cells[0] if len(cells) == 1 else f"{len(cells)} cells"
-        shown.print(escape(f"{reason} ({where})"))
-    synthetic = any(cell.get("synthetic") for cell in document["cells"])
+    decodes = [cell for cell in document["cells"] if "time_us" not in cell]
+    if decodes:
+        _print_decodes(shown, decodes)
+    for line in kernel_lines([cell for cell in document["cells"] if "time_us" in cell]):
+        shown.print(line, soft_wrap=True)
+    _print_reasons(shown, document["cells"])
+    synthetic = any(cell.get("synthetic") for cell in decodes)
     note = "; [dim]~ synthetic acceptance[/]" if synthetic else ""
     shown.print(f"{document['status']} on {escape(document['device'])}{note}")
+
+
+def _print_decodes(shown: Console, cells: Sequence[Mapping[str, Any]]) -> None:
+    table = _table("verify", "drafter", "topology", "workload", "speedup (95 %)", "tau", "tok/s", "text")
+    recovers: dict[str, set[str]] = {}
+    for cell in cells:
+        recovers.setdefault(cell["method"]["verify"], set()).add(cell["method"]["recover"])
+    for cell in cells:
+        table.add_row(*_result(cell, len(recovers[cell["method"]["verify"]]) > 1))
+    shown.print(table)
+
+
+def _print_reasons(shown: Console, cells: Sequence[Mapping[str, Any]]) -> None:
+    """Why cells failed, are inconclusive, or do not apply where one operation was timed; each reason once."""
+    reasons: dict[str, list[str]] = {}
+    for cell in cells:
+        if cell["status"] in ("failed", "inconclusive") or (cell["status"] == "not_applicable" and "time_us" in cell):
+            told = f"{cell['status'].replace('_', ' ')}: {cell['reason']}"
+            reasons.setdefault(told, []).append(" ".join(cell["overrides"]))
+    for reason, where in reasons.items():
+        shown.print(escape(f"{reason} ({where[0] if len(where) == 1 else f'{len(where)} cells'})"))
 
 
 def _result(cell: Mapping[str, Any], with_recovery: bool) -> tuple[str, ...]:
@@ -120,15 +147,17 @@ def _number(value: float | None, digits: int = 2) -> str:
     return "" if value is None else f"{value:.{digits}f}"
 
 
-def _table(*columns: str) -> Table:
-    table = Table(box=SIMPLE_HEAD, pad_edge=False, padding=(0, 1))
-    right = {"nodes", "batch", "seconds", "memory", "tau", "tok/s"}
+def _table(*columns: str, padding: int = 1) -> Table:
+    table = Table(box=SIMPLE_HEAD, pad_edge=False, padding=(0, padding), collapse_padding=True, show_edge=False)
+    right = {"nodes", "accepted", "batch", "time", "memory", "tau", "tok/s"}
     for name in columns:
         table.add_column(name, justify="right" if name in right else "left", overflow="fold")
     return table
 
 
 def _seconds(seconds: float) -> str:
+    if seconds < 10:
+        return f"{seconds:.1f} s"
     return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min"
 
 

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from specla.drafters.base import Drafter, NoDrafter
 from specla.engine.accept import Acceptance, accept
-from specla.engine.recovery import EngineRecovery
+from specla.engine.recovery import EngineRecovery, Recovery
 from specla.models.gated_deltanet import GatedDeltaNetLM
 from specla.models.layers import LayerRecord
 from specla.models.state import DecodeState
@@ -105,7 +105,7 @@ class Decoding:
         tree: the tree to draft; a drafter may fill less of it.
         drafter: already told of nothing.
         verify: strategy that makes what `recover` needs.
-        recover: name of the recovery strategy.
+        recover: the recovery strategy, by name alone where its ring is the usual one.
         stop: when rows end.
         sampling: how tokens are chosen.
     """
@@ -117,14 +117,15 @@ class Decoding:
         tree: DraftTree,
         drafter: Drafter,
         verify: VerifyStrategy,
-        recover: str,
+        recover: str | Recovery,
         stop: StopRule,
         sampling: Sampling,
     ) -> None:
         self.model, self.start, self.tree, self.drafter = model, start, tree, drafter
         self.verify, self.stop, self.sampling = verify, stop, sampling
         self.state = start.state.clone()
-        self.recovery = EngineRecovery(recover, model, self.state, longest=tree.depth + 1)
+        chosen = Recovery(recover) if isinstance(recover, str) else recover
+        self.recovery = EngineRecovery(chosen.name, model, self.state, tree.depth + 1, chosen.ring)
         self.emitted = [[root] for root in start.roots]
         self.finished = [stop.cut([root], 0)[1] for root in start.roots]
         drafter.begin(start.prompts, start.roots)

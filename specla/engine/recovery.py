@@ -1,5 +1,7 @@
 """Recovery over all layers of a model: which rows of the state, which records, which window."""
 
+from typing import NamedTuple
+
 import torch
 from torch import Tensor
 
@@ -11,6 +13,13 @@ from specla.ops.known import fold_known
 from specla.ops.recover import RING, Record, RecoverStrategy, get_recover
 from specla.ops.rows import stack_factors
 from specla.ops.types import NodeInputs
+
+
+class Recovery(NamedTuple):
+    """How a decode recovers: the strategy, and places of the ring of `factors_lazy`."""
+
+    name: str
+    ring: int = RING
 
 
 class EngineRecovery:

@@ -175,11 +175,15 @@ class GatedDeltaNet(nn.Module):
         self, x: Tensor, tree: TreeTensors, state: LayerState, verify: VerifyStrategy
     ) -> tuple[Tensor, LayerRecord]:
         """Run the nodes of a draft tree, x [B, T, hidden], on a committed state that only a fold may write."""
-        raw, gate, a, b = self.project(x)
-        conv_weight, conv_bias = self._conv_weights()
-        inputs = self.delta_inputs(conv_nodes(raw, state.window, conv_weight, conv_bias, tree.taps), a, b)
+        raw, gate, inputs = self.node_inputs(x, tree, state.window)
         output = verify.verify(state.recurrent, inputs, tree, state.known, state.fold)
         return self.finish(output.out, gate, x.dtype), LayerRecord(x, raw, inputs, output)
+
+    def node_inputs(self, x: Tensor, tree: TreeTensors, window: Tensor) -> tuple[Tensor, Tensor | None, NodeInputs]:
+        """(raw convolution inputs, output gate or None, the delta rule's inputs) of the nodes; window [B, W-1, C]."""
+        raw, gate, a, b = self.project(x)
+        conv_weight, conv_bias = self._conv_weights()
+        return raw, gate, self.delta_inputs(conv_nodes(raw, window, conv_weight, conv_bias, tree.taps), a, b)
 
     def regenerate(self, x: Tensor, window: Tensor) -> NodeInputs:
         """The delta rule's inputs of accepted tokens, again: x [B, L, hidden] along the path, window [B, W-1, C]."""

@@ -1,41 +1,81 @@
 """End-to-end decoding: the gate, then paired timings, for every cell that shares a model and prompts."""
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
+import torch
+
 from specla.bench.bandwidth import Bandwidth
+from specla.bench.cases.work import ERRORS, Events, Work, told
 from specla.bench.cells import Cell
 from specla.bench.gate import GateResult
+from specla.bench.instruments import Instruments
 from specla.bench.measure import Method, gate, time_block
 from specla.bench.record import Bytes, Counts, Lossless, Record, Sample, Status
-from specla.bench.subject import Subject
+from specla.bench.settings import ModelSettings, Settings
+from specla.bench.subject import Subject, Target, load_target, resolve_device, resolve_dtype
 from specla.bench.validate import show
-from specla.errors import SpeclaError
 from specla.models.cost import ModelCost
-from specla.ops.verify import DispatchTable, measure_dispatch
+from specla.ops.verify import DispatchTable
 
 BLOCK = 4
 """Methods that are timed together with one AR: more share its cost, fewer lose less when a run is interrupted."""
-DISPATCH_NODES = (2, 5, 8, 16, 32)
 
 
-@dataclass(frozen=True)
-class Events:
-    """What a caller may want to know while cells are measured.
+class Targets:
+    """The models of a run, each loaded once."""
 
-    Attributes:
-        record: called with every finished record, in order.
-        tick: called after every unit of work, with a line that says what is being done.
+    def __init__(self) -> None:
+        self._loaded: dict[tuple[ModelSettings, torch.dtype, str, int], Target] = {}
+
+    def of(self, settings: Settings) -> Target:
+        """The model of a cell. Raises SpeclaError where it is missing, damaged or does not fit."""
+        device = resolve_device(settings.device)
+        dtype = resolve_dtype(settings.dtype, device)
+        key = (settings.model, dtype, device, settings.seed)
+        if key not in self._loaded:
+            self._loaded[key] = load_target(settings.model, dtype, device, settings.seed)
+        return self._loaded[key]
+
+
+class EndToEnd(Work):
+    """Cells that are compared with one AR.
+
+    Args:
+        cells: with that AR among them.
+        targets: of this run.
     """
 
-    record: Callable[[Record], None]
-    tick: Callable[[str], None]
+    def __init__(self, cells: Sequence[Cell], targets: Targets) -> None:
+        self.baseline = next(cell for cell in cells if cell.config_hash == cell.ar_hash)
+        self.cells = [self.baseline, *(cell for cell in cells if cell is not self.baseline)]
+        settings = self.baseline.settings
+        self.subject = Subject(targets.of(settings), settings, max(cell.tree.depth for cell in cells))
+        self.digest = self.subject.digest
+
+    def units(self, todo: Sequence[Cell]) -> int:
+        if not todo:
+            return 0
+        others = len(self._others(todo))
+        blocks, settings = max(1, -(-others // BLOCK)), self.baseline.settings
+        passes = settings.measure.warmup + settings.measure.repeats
+        items = len(self.subject.prompts) // settings.workload.batch
+        return 1 + others + passes * items * (others + blocks)
+
+    def measure(
+        self, todo: Sequence[Cell], planned: Mapping[str, Record], instruments: Instruments, events: Events
+    ) -> None:
+        # AR is timed beside whatever it is compared with, and is recorded again where it had a result.
+        run_cells([self.baseline, *self._others(todo)], self.subject, planned, instruments, events)
+
+    def _others(self, todo: Sequence[Cell]) -> list[Cell]:
+        return [cell for cell in todo if cell is not self.baseline]
 
 
 def run_cells(
-    cells: Sequence[Cell], subject: Subject, planned: Mapping[str, Record], bandwidth: Bandwidth, events: Events
+    cells: Sequence[Cell], subject: Subject, planned: Mapping[str, Record], instruments: Instruments, events: Events
 ) -> None:
     """Measure the cells of one subject; one that fails is recorded as failed, and the others go on.
 
@@ -43,12 +83,12 @@ def run_cells(
         cells: that are to be measured, the subject's AR cell first.
         subject: what they decode.
         planned: by config_hash, every cell's record before it is measured.
-        bandwidth: of this device, for the floors.
+        instruments: of this run.
         events: see `Events`.
     """
     baseline, *others = cells
     ar = Method(baseline, subject)
-    table = _dispatch(subject, others)
+    table = _dispatch(subject, others, instruments)
     for number, block in enumerate([others[i : i + BLOCK] for i in range(0, len(others), BLOCK)] or [[]]):
         started, clock = datetime.now(UTC).isoformat(timespec="seconds"), time.monotonic()
         gated: list[Gated] = []
@@ -57,9 +97,8 @@ def run_cells(
             try:
                 method = ar if cell is baseline else Method(cell, subject, table)
                 gated.append(Gated(cell, method, *gate(method, subject.items)))
-            except (SpeclaError, RuntimeError, ValueError, AssertionError) as error:
-                reason = f"{type(error).__name__}: {error}".strip().splitlines()[0]
-                events.record(replace(planned[cell.config_hash], status=Status.FAILED, reason=reason))
+            except ERRORS as error:
+                events.record(replace(planned[cell.config_hash], status=Status.FAILED, reason=told(error)))
         sound = [one for one in gated if one.cell is not baseline and one.result.lossless is not Lossless.FAILED]
         more = f" and {len(sound) - 1} more" if len(sound) > 1 else ""
         title = f"timing: {label(sound[0].cell) if sound else label(baseline)}{more}"
@@ -70,7 +109,8 @@ def run_cells(
         by_cell[baseline.config_hash] = samples[0]
         seconds = round((time.monotonic() - clock) / max(1, len(gated)), 3)
         for one in gated:
-            record = _measured(planned[one.cell.config_hash], one, by_cell.get(one.cell.config_hash, []), bandwidth)
+            taken = by_cell.get(one.cell.config_hash, [])
+            record = _measured(planned[one.cell.config_hash], one, taken, instruments.bandwidth)
             events.record(replace(record, started=started, seconds=seconds))
 
 
@@ -92,12 +132,12 @@ def label(cell: Cell) -> str:
     return " ".join(part for part in parts if part not in ("none", "root"))
 
 
-def _dispatch(subject: Subject, cells: Sequence[Cell]) -> DispatchTable | None:
+def _dispatch(subject: Subject, cells: Sequence[Cell], instruments: Instruments) -> DispatchTable | None:
     """Measure what `auto` picks from, where any cell asks for it."""
     if not any(cell.method.verify == "auto" for cell in cells):
         return None
-    model, batch = subject.model, cells[0].settings.workload.batch
-    return measure_dispatch(model.config.head_shape, model.device, model.dtype, DISPATCH_NODES, (batch,))
+    model = subject.model
+    return instruments.table(model.config.head_shape, model.dtype, cells[0].settings.workload.batch)
 
 
 def _measured(planned: Record, one: Gated, samples: list[Sample], bandwidth: Bandwidth) -> Record:

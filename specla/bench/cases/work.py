@@ -1,0 +1,64 @@
+"""What the kinds of measurement have in common: cells that are measured together, and who is told."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from specla.bench.cells import Cell
+from specla.bench.instruments import Instruments
+from specla.bench.record import Record
+from specla.errors import SpeclaError
+
+
+@dataclass(frozen=True)
+class Events:
+    """What a caller may want to know while cells are measured.
+
+    Attributes:
+        record: called with every finished record, in order.
+        tick: called after every unit of work, with a line that says what is being done.
+        log: called with every line worth keeping.
+    """
+
+    record: Callable[[Record], None]
+    tick: Callable[[str], None]
+    log: Callable[[str], None]
+
+
+class Work(ABC):
+    """Cells that are timed beside each other, with everything they need found good.
+
+    Attributes:
+        cells: of the plan, all of them pending.
+        digest: sha256 of the data and weights they run on, for fingerprints; empty where their settings say it all.
+    """
+
+    cells: Sequence[Cell]
+    digest: str = ""
+
+    @abstractmethod
+    def units(self, todo: Sequence[Cell]) -> int:
+        """How often `measure` will call `tick`."""
+
+    @abstractmethod
+    def measure(
+        self, todo: Sequence[Cell], planned: Mapping[str, Record], instruments: Instruments, events: Events
+    ) -> None:
+        """Measure cells; one that fails is recorded as failed, and the others go on.
+
+        Args:
+            todo: those of `cells` that have no result yet, at least one. Others may be timed beside them, and are then
+                recorded again.
+            planned: by config_hash, every cell's record before it is measured.
+            instruments: of this run.
+            events: see `Events`.
+        """
+
+
+ERRORS = (SpeclaError, RuntimeError, ValueError, AssertionError)
+"""What a strategy may die of without taking the run with it."""
+
+
+def told(error: BaseException) -> str:
+    """An error in one line."""
+    return f"{type(error).__name__}: {error}".strip().splitlines()[0]

@@ -1,0 +1,43 @@
+"""What is measured once a run and serves all of its cells: bandwidths, and the tables that `auto` chooses by."""
+
+from collections.abc import Callable
+
+import torch
+
+from specla.bench.bandwidth import Bandwidth, measure_bandwidth
+from specla.bench.clock import clock_for
+from specla.ops.shape import HeadShape
+from specla.ops.verify import DispatchTable, measure_dispatch
+
+DISPATCH_NODES = (2, 5, 8, 16, 32)
+
+
+class Instruments:
+    """Of one run, on one device. Nothing is measured before it is asked for, and for every number of threads anew.
+
+    Args:
+        device: `cpu`, `cuda` or `cuda:N`.
+        log: called with what was measured.
+    """
+
+    def __init__(self, device: str, log: Callable[[str], None]) -> None:
+        self.device, self.clock, self._log = device, clock_for(device), log
+        self._bandwidths: dict[int, Bandwidth] = {}
+        self._tables: dict[tuple[HeadShape, torch.dtype, int, int], DispatchTable] = {}
+
+    @property
+    def bandwidth(self) -> Bandwidth:
+        """What floors are taken from: with the threads that torch uses now."""
+        threads = torch.get_num_threads()
+        if threads not in self._bandwidths:
+            self._bandwidths[threads] = measure_bandwidth(self.device)
+            by = f" by {threads} thread{'s' * (threads > 1)}" if self.device == "cpu" else ""
+            self._log(f"memory bandwidth{by}: {self._bandwidths[threads]}")
+        return self._bandwidths[threads]
+
+    def table(self, shape: HeadShape, dtype: torch.dtype, batch: int) -> DispatchTable:
+        """What `auto` chooses by: chain, tree and hybrid on trees of DISPATCH_NODES, for heads of this shape."""
+        key = (shape, dtype, batch, torch.get_num_threads())
+        if key not in self._tables:
+            self._tables[key] = measure_dispatch(shape, self.device, dtype, DISPATCH_NODES, (batch,))
+        return self._tables[key]

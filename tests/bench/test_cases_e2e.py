@@ -1,0 +1,38 @@
+"""End-to-end cells with a ring of factors: lossless, whatever its size, for AR too."""
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from specla.bench.measure import Method
+from specla.bench.plan import plan
+from specla.bench.subject import Subject, load_target
+from specla.bench.workloads.base import Prompt
+from specla.ops.recover.factors_lazy import LazyFactors
+from tests.bench.ablations import ablate
+
+LAZY = "engine.recover=factors_lazy"
+
+
+def test_a_ring_end_to_end_is_lossless(tmp_path: Path) -> None:
+    """Rings that fold in every step and now and then, of a batch whose rows accept different lengths; AR beside AR."""
+    words = f"drafter=oracle drafter.alpha=0.7 workload.prompts=2 workload.batch=2 workload.max_new_tokens=16 {LAZY}"
+    ran = ablate(tmp_path, "bench e2e", f"{words} topology.length=2 engine.verify=ar,tree,chain engine.ring=3,7")
+    assert ran.document["status"] == "passed"
+    lazily = [cell for cell in ran.document["cells"] if cell["method"]["recover"] == "factors_lazy"]
+    assert len(lazily) == 2 * 3 and {cell["lossless"] for cell in lazily} == {"exact"}
+    assert all(cell["speedup"]["n"] == 5 for cell in lazily)
+    assert ran.cell("ar", "in_place")["ratio"]["ar"]["median"] == 1.0
+    assert ran.ticks == ran.units
+
+
+@pytest.mark.parametrize("ring", [9, 23])
+def test_the_ring_of_a_cell_reaches_the_engine(ring: int) -> None:
+    words = ["model=gdn-tiny", "topology.length=2", "engine.verify=tree", LAZY, f"engine.ring={ring}"]
+    cell = plan("bench e2e", [*words, "workload.prompts=1", "workload.max_new_tokens=4"]).cells[-1]
+    target = load_target(cell.settings.model, torch.float32, "cpu", 0)
+    subject = Subject(target, cell.settings, 2, [Prompt("one", "prose", "a text")])
+    strategy = Method(cell, subject).start(subject.items[0]).recovery.strategy
+    assert isinstance(strategy, LazyFactors)
+    assert (strategy.ring, strategy.longest) == (ring, 3)
