@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from specla import __version__
-from specla.cli import bench, explain, generate, report, train
+from specla.cli import bench, compare, explain, generate, report, train
 from specla.errors import MeasurementError, SpeclaError
 
 app = typer.Typer(
@@ -37,16 +37,17 @@ def root(
 app.add_typer(bench.app, name="bench")
 app.add_typer(train.app, name="train")
 app.command()(report.report)
+app.command()(compare.compare)
 app.command()(generate.generate)
 app.command("list")(explain.list_options)
 app.command()(explain.explain)
 
 
-def main() -> None:
-    """Run the command line; the exit codes are those of README.md, 'Exit codes'."""
+def main(commands: typer.Typer = app) -> None:
+    """Run a command line, specla's own unless another is given; the exit codes are those of README.md."""
     try:
         # Without its standalone mode the library returns the code that a command asked to exit with.
-        sys.exit(app(standalone_mode=False) or 0)
+        sys.exit(commands(standalone_mode=False) or 0)
     except typer.Abort:
         sys.exit(130)
     except SpeclaError as problem:

@@ -2,7 +2,7 @@
 
 import sys
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
@@ -13,6 +13,9 @@ from specla.bench.cells import Cell, Plan
 from specla.bench.estimate import estimate
 from specla.bench.summary import Document
 from specla.bench.validate import show
+
+if TYPE_CHECKING:
+    from specla.report.compare import Comparison
 
 _PLAIN_WIDTH = 120
 """Where stdout is no terminal, a table is as wide as this."""
@@ -82,6 +85,33 @@ def print_results(document: Document) -> None:
     shown.print(f"{document['status']} on {escape(document['device'])}{note}")
 
 
+def print_comparison(found: "Comparison") -> None:
+    """What became of every cell, what a reader must not miss first, and below it what has no ratio."""
+    from specla.report import compare_text
+
+    shown, names = console(), compare_text.all_labels(found)
+    table = _table("cell", "NEW / BASE", "time", "verdict")
+    table.columns[1].no_wrap = table.columns[3].no_wrap = True
+    for cell in compare_text.ordered(found):
+        table.add_row(
+            escape(names[id(cell.new)]),
+            escape(compare_text.ratio_text(cell.change)),
+            compare_text.time_text(cell),
+            f"[{_COLOURS[cell.verdict.value]}]{cell.verdict.value}[/]",
+        )
+    if found.cells:
+        shown.print(table)
+    for heading, lines in compare_text.listings(found):
+        shown.print(f"[bold]{heading}[/]")
+        for line in lines:
+            shown.print(f"  {escape(line)}")
+    shown.print(f"[dim]{escape(compare_text.rule_text(found))}[/]")
+    shown.print(f"{escape(compare_text.sentence(found))}, on {escape(found.device)}")
+
+
+_COLOURS = {"slower": "red", "inconclusive": "yellow", "faster": "green", "same": "dim"}
+
+
 def _result(cell: Mapping[str, Any]) -> tuple[str, ...]:
     method = cell["method"]
     names = (method["verify"], escape(_drafter(cell)), method["topology"], str(cell.get("workload", "")))
@@ -124,7 +154,7 @@ def _number(value: float | None, digits: int = 2) -> str:
 
 def _table(*columns: str) -> Table:
     table = Table(box=SIMPLE_HEAD, pad_edge=False, padding=(0, 1))
-    right = {"nodes", "batch", "seconds", "memory", "tau", "tok/s"}
+    right = {"nodes", "batch", "seconds", "memory", "tau", "tok/s", "time"}
     for name in columns:
         table.add_column(name, justify="right" if name in right else "left", overflow="fold")
     return table
