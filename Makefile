@@ -34,7 +34,7 @@ check: $(STAMP) ## ruff, mypy, and the quick tests, in a minute
 	$(BIN)/mypy specla
 	$(BIN)/python -m pytest -q -n 2 -m "not slow" $(QUICK)
 
-regress: $(STAMP) ## is the working tree slower than BASE, or does it do anything else? (BASE=COMMIT; 4 minutes)
+regress: $(STAMP) ## is the working tree slower than BASE, or does it do anything else? (BASE=COMMIT; 4 minutes at most)
 	$(BIN)/python -m specla.cli.regress --base '$(BASE)'
 
 baseline: $(STAMP) ## record the exact figures that `make regress` checks, after an intended change

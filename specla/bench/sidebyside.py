@@ -25,7 +25,7 @@ from specla.bench.store import RunFolder
 from specla.bench.summary import build_document
 
 EXPERIMENT = "regress"
-ROUNDS, PASSES = 7, 3
+ROUNDS, PASSES = 6, 3
 """A pass times every window of every cell once on either side; so many passes make a round."""
 SIDE_BY_SIDE = "side_by_side"
 """The key of env.json by which two runs are known to have been measured together: their session, and the passes."""

@@ -90,13 +90,16 @@ def print_comparison(found: "Comparison") -> None:
     from specla.report import compare_text
 
     shown, names = console(), compare_text.all_labels(found)
-    table = _table("cell", "NEW / BASE", "time", "verdict")
-    table.columns[1].no_wrap = table.columns[3].no_wrap = True
+    # The time alone is a column of its own where something else is judged.
+    witness = any(compare_text.time_text(cell) for cell in found.cells)
+    table = _table("cell", "NEW / BASE", *(["time"] if witness else []), "verdict")
+    for column in table.columns[1:]:
+        column.no_wrap = True
     for cell in compare_text.ordered(found):
         table.add_row(
             escape(names[id(cell.new)]),
             escape(compare_text.ratio_text(cell.change)),
-            compare_text.time_text(cell),
+            *([compare_text.time_text(cell)] if witness else []),
             f"[{_COLOURS[cell.verdict.value]}]{cell.verdict.value}[/]",
         )
     if found.cells:

@@ -6,7 +6,7 @@ from typing import Any
 
 from specla.bench.record import SCHEMA, Record
 from specla.bench.summary import build_cell, interval_json
-from specla.report.change import CellChange, Difference, Way
+from specla.report.change import TIME, CellChange, Difference, Way
 from specla.report.compare import Comparison, Listed
 from specla.report.verdict import Change, Verdict, threshold
 
@@ -40,14 +40,14 @@ def labels(records: Sequence[Record]) -> dict[int, str]:
 
 def _parts(record: Record) -> dict[str, str | None]:
     """By what it says, a word or two; None where it has no say, as a topology has in AR."""
-    method, ar = record.method, record.method.is_ar
+    method, ar, decode = record.method, record.method.is_ar, not record.is_kernel
     alpha = record.alpha_asked
     return {
         "engine": method.engine,
         "verify": method.verify,
         "recover": None if ar else method.recover,
-        "drafter": None if ar else method.drafter,
-        "alpha": None if alpha is None else str(alpha).replace(" ", ""),
+        "drafter": method.drafter if decode and not ar else None,
+        "alpha": str(alpha).replace(" ", "") if decode and alpha is not None else None,
         "drafter_cost": None if record.drafter_cost is None else f"cost={record.drafter_cost}",
         "topology": None if ar else method.topology,
         "workload": record.workload,
@@ -56,7 +56,7 @@ def _parts(record: Record) -> dict[str, str | None]:
         "model": record.model,
         "dtype": record.dtype,
         "temperature": f"T={record.sampling.temperature:g}",
-        "operation": f"({_OPERATIONS.get(record.group, record.group)})" if record.is_kernel else "(decode)",
+        "operation": "(decode)" if decode else f"({_OPERATIONS.get(record.group, record.group)})",
     }
 
 
@@ -160,7 +160,9 @@ def compare_markdown(comparison: Comparison) -> str:
     """The whole comparison as Markdown."""
     names = all_labels(comparison)
     text = f"## {comparison.base} → {comparison.new}\n\n**{sentence(comparison)}**, on {comparison.device}\n\n"
-    text += f"{rule_text(comparison)}\n\n| cell | NEW / BASE | time | threshold | verdict |\n|---|---|---|---|---|\n"
+    text += (
+        f"{rule_text(comparison)}\n\n| cell | NEW / BASE | time alone | threshold | verdict |\n|---|---|---|---|---|\n"
+    )
     for cell in ordered(comparison):
         marked = cell.verdict.value if cell.verdict is Verdict.SAME else f"**{cell.verdict.value}**"
         row = (names[id(cell.new)], ratio_text(cell.change), time_text(cell), threshold_text(cell, comparison), marked)
@@ -171,7 +173,9 @@ def compare_markdown(comparison: Comparison) -> str:
 
 
 def time_text(cell: CellChange) -> str:
-    """The ratio of the time itself."""
+    """The ratio of the time itself, where something else is judged."""
+    if cell.figure == TIME:
+        return ""
     middle = cell.time.ratio.median
     return "-" if middle is None else f"{middle:.2f}"
 

@@ -1,7 +1,7 @@
 """The rule of comparison, on figures whose truth is known: how often it cries wolf, and how small a wolf it sees.
 
 The noise is modelled on what a shared machine with two cores showed. Two sides take turns of a tenth of a second, in
-seven rounds of new processes with three passes of two windows. What others do comes as a drift that both share and in
+rounds of new processes, each with a few passes of two windows. What others do comes as a drift that both share and in
 bursts that hit one window of a pair, up to three times as slow; a new process is a percent faster or slower.
 """
 
@@ -10,6 +10,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
+from specla.bench.sidebyside import PASSES, ROUNDS
 from specla.report.verdict import (
     COARSEST,
     LEAST_APART,
@@ -24,7 +25,7 @@ from specla.report.verdict import (
 
 CELLS = 25
 RUNS = 20
-ROUNDS, WINDOWS = 7, 6
+WINDOWS = 2 * PASSES
 QUIET, BUSY, CROWDED = (0.02, 0.05), (0.06, 0.15), (0.25, 0.5)
 """(relative spread of a window, share of windows that a burst hits)."""
 
@@ -114,11 +115,11 @@ def test_the_same_code_is_the_same_on_a_quiet_machine(
 
 
 def test_a_steady_change_is_told_with_its_size() -> None:
-    change = paired_change(steady([1.25] * 7), CELLS)
+    change = paired_change(steady([1.25] * ROUNDS), CELLS)
     assert change.ratio.median == pytest.approx(1.25) and change.low == pytest.approx(1.25) and change.noise == 0.0
     assert judge(change, 0.05) == (Verdict.SLOWER, "")
-    assert judge(paired_change(steady([0.8] * 7), CELLS), 0.05) == (Verdict.FASTER, "")
-    assert judge(paired_change(steady([1.04] * 7), CELLS), 0.05) == (Verdict.SAME, "")
+    assert judge(paired_change(steady([0.8] * ROUNDS), CELLS), 0.05) == (Verdict.FASTER, "")
+    assert judge(paired_change(steady([1.04] * ROUNDS), CELLS), 0.05) == (Verdict.SAME, "")
 
 
 def test_faster_and_slower_mirror_each_other() -> None:
