@@ -13,6 +13,7 @@ from specla.cli.console import JsonFlag, log, print_json, progress
 from specla.errors import SpeclaError
 
 if TYPE_CHECKING:
+    from specla.bench.exact import Baseline
     from specla.report.compare import Comparison
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
@@ -44,10 +45,14 @@ def regress(
     if record:
         _record(root)
         return
+    from specla.bench.exact import TRACKED, read_baseline
+
+    # Read first: a missing file should not cost three minutes of timing.
+    tracked = read_baseline(root / TRACKED)
     timed = None if exact_only else _times(root, base, rounds, out)
     if timed is not None:
         show_comparison(timed, markdown, json=False)
-    exact = _exact(root)
+    exact = _exact(tracked)
     statuses = [exact["status"], *([timed.status] if timed is not None else [])]
     status = next(name for name in EXIT if name in statuses)
     typer.echo(f"regress: {status}")
@@ -78,11 +83,10 @@ def _record(root: Path) -> None:
     typer.echo(f"{TRACKED}: recorded; commit it with the change that it comes from")
 
 
-def _exact(root: Path) -> dict[str, Any]:
+def _exact(tracked: "Baseline") -> dict[str, Any]:
     """Check the exact figures, print what differs, and return it for the JSON document."""
-    from specla.bench.exact import RECORD, TRACKED, deviations, measure_exact, read_baseline
+    from specla.bench.exact import RECORD, deviations, measure_exact
 
-    tracked = read_baseline(root / TRACKED)
     found, notes = deviations(tracked, measure_exact())
     lines = [f"{one.cell}: {one.figure} {one.tracked} -> {one.measured}" for one in found]
     told = f"exact figures of {len(tracked.cells)} cells: {f'{len(found)} differ' if found else 'as tracked'}"
