@@ -1,7 +1,7 @@
 # `make` and `make help` list what there is. Nothing here reads an environment variable.
 
 .DEFAULT_GOAL := help
-.PHONY: help install bench test check mini clean
+.PHONY: help install bench test check regress baseline mini clean
 
 # The first that is new enough. Another one: make PYTHON=/path/to/python3
 NEW_ENOUGH := import sys; sys.exit(sys.version_info < (3, 11))
@@ -11,6 +11,8 @@ CONSTRAINTS := constraints-$(if $(wildcard /proc/driver/nvidia)$(shell command -
 # Installed once for these files; `make install` works again only after they change.
 STAMP := .venv/.installed-$(CONSTRAINTS)
 BIN := .venv/bin
+# What `make regress` compares with: make regress BASE=origin/main
+BASE :=
 QUICK := tests/test_house_rules.py tests/test_topology.py tests/bench tests/report tests/models/test_cost.py \
   $(addprefix tests/ops/test_,conv.py pairs.py reference.py)
 
@@ -31,6 +33,12 @@ check: $(STAMP) ## ruff, mypy, and the quick tests, in a minute
 	$(BIN)/ruff format --check
 	$(BIN)/mypy specla
 	$(BIN)/python -m pytest -q -n 2 -m "not slow" $(QUICK)
+
+regress: $(STAMP) ## is the working tree slower than BASE, or does it do anything else? (BASE=COMMIT; 4 minutes at most)
+	$(BIN)/python -m specla.cli.regress --base '$(BASE)'
+
+baseline: $(STAMP) ## record the exact figures that `make regress` checks, after an intended change
+	$(BIN)/python -m specla.cli.regress --record
 
 mini: $(STAMP) ## train the bundled model again, into .cache/gdn-mini (see CONTRIBUTING.md)
 	$(BIN)/specla train corpus

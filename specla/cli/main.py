@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from specla import __version__
-from specla.cli import ablate, bench, explain, generate, report, train
+from specla.cli import ablate, bench, compare, explain, generate, report, train
 from specla.errors import MeasurementError, SpeclaError
 
 INTERRUPTED = 130
@@ -40,17 +40,18 @@ app.add_typer(bench.app, name="bench")
 app.add_typer(ablate.app, name="ablate")
 app.add_typer(train.app, name="train")
 app.command()(report.report)
+app.command()(compare.compare)
 app.command()(generate.generate)
 app.command("list")(explain.list_options)
 app.command()(explain.explain)
 
 
-def main() -> None:
-    """Run the command line; the exit codes are those of README.md, 'Exit codes'."""
+def main(commands: typer.Typer = app) -> None:
+    """Run a command line, specla's own unless another is given; the exit codes are those of README.md."""
     try:
         # Without its standalone mode the library returns the code that a command asked to exit with, and 130 for an
         # interrupt.
-        code = app(standalone_mode=False) or 0
+        code = commands(standalone_mode=False) or 0
         if code == INTERRUPTED:
             raise KeyboardInterrupt
         sys.exit(code)

@@ -2,7 +2,7 @@
 
 import sys
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
@@ -15,6 +15,9 @@ from specla.bench.normalise import KERNEL_COMMANDS
 from specla.bench.summary import Document
 from specla.bench.validate import show
 from specla.cli.kernels import kernel_lines
+
+if TYPE_CHECKING:
+    from specla.report.compare import Comparison
 
 _PLAIN_WIDTH = 120
 """Where stdout is no terminal, a table is as wide as this."""
@@ -111,6 +114,36 @@ def _print_reasons(shown: Console, cells: Sequence[Mapping[str, Any]]) -> None:
             reasons.setdefault(told, []).append(" ".join(cell["overrides"]))
     for reason, where in reasons.items():
         shown.print(escape(f"{reason} ({where[0] if len(where) == 1 else f'{len(where)} cells'})"))
+
+
+def print_comparison(found: "Comparison") -> None:
+    """What became of every cell, what a reader must not miss first, and below it what has no ratio."""
+    from specla.report import compare_text
+
+    shown, names = console(), compare_text.all_labels(found)
+    # The time alone is a column of its own where something else is judged.
+    witness = any(compare_text.time_text(cell) for cell in found.cells)
+    table = _table("cell", "NEW / BASE", *(["time"] if witness else []), "verdict")
+    for column in table.columns[1:]:
+        column.no_wrap = True
+    for cell in compare_text.ordered(found):
+        table.add_row(
+            escape(names[id(cell.new)]),
+            escape(compare_text.ratio_text(cell.change)),
+            *([compare_text.time_text(cell)] if witness else []),
+            f"[{_COLOURS[cell.verdict.value]}]{cell.verdict.value}[/]",
+        )
+    if found.cells:
+        shown.print(table)
+    for heading, lines in compare_text.listings(found):
+        shown.print(f"[bold]{heading}[/]")
+        for line in lines:
+            shown.print(f"  {escape(line)}")
+    shown.print(f"[dim]{escape(compare_text.rule_text(found))}[/]")
+    shown.print(f"{escape(compare_text.sentence(found))}, on {escape(found.device)}")
+
+
+_COLOURS = {"slower": "red", "inconclusive": "yellow", "faster": "green", "same": "dim"}
 
 
 def _result(cell: Mapping[str, Any], with_recovery: bool) -> tuple[str, ...]:

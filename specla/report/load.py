@@ -80,7 +80,7 @@ def load_runs(paths: Sequence[Path]) -> Loaded:
     runs = []
     for path in find_runs(paths):
         names[path.name] = names.get(path.name, 0) + 1
-        runs.append(_read_run(path, path.name + (f"-{names[path.name]}" if names[path.name] > 1 else "")))
+        runs.append(read_run(path, path.name + (f"-{names[path.name]}" if names[path.name] > 1 else "")))
     runs.sort(key=lambda run: run.name)
     if not any(run.records for run in runs):
         raise SpeclaError(f"{', '.join(str(run.path) for run in runs) or 'no run'}: holds no measured cell yet")
@@ -108,7 +108,8 @@ def rows_of(frame: pd.DataFrame) -> Iterator[Any]:
     yield from frame.itertuples()
 
 
-def _read_run(path: Path, name: str) -> Run:
+def read_run(path: Path, name: str) -> Run:
+    """One run folder. Raises SpeclaError for a damaged one or an unknown schema; what is missing becomes a note."""
     found = read_records(path / RECORDS)
     notes = []
     if found.note:
