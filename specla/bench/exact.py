@@ -117,7 +117,7 @@ def measure_exact(words: Sequence[str] = WORDS) -> Baseline:
     prepared = prepare(plan(COMMAND, words))
     with torch.inference_mode():
         cells = tuple(_figures(seat) for seat in seats_of(prepared))
-    data = tuple(subject.digest[:12] for subject, _ in prepared.groups)
+    data = tuple(work.digest[:12] for work in prepared.works)
     return Baseline(Source(SCHEMA, torch.__version__.partition("+")[0], data), cells)
 
 

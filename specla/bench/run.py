@@ -121,7 +121,6 @@ def run(prepared: Prepared, out: Path, slug: str, resume: bool, observer: Observ
         def keep(one: Record) -> None:
             if one.fingerprint not in finished:
                 folder.append(one)
-                finished.add(one.fingerprint)
                 if one.status is Status.FAILED:
                     log(f"failed: {' '.join(one.overrides)}: {one.reason}")
 

@@ -27,7 +27,7 @@ import torch
 import yaml
 
 import specla
-from specla.bench.cases.e2e import label
+from specla.bench.cases.e2e import EndToEnd, label
 from specla.bench.cells import Cell, Plan
 from specla.bench.machine import machine_record
 from specla.bench.measure import Method, gate
@@ -169,9 +169,8 @@ def seats_of(prepared: Prepared) -> list[Seat]:
     """A seat for every cell of a plan, and torch on as many threads as it says."""
     settings = prepared.plan.cells[0].settings
     torch.set_num_threads(settings.threads or torch.get_num_threads())
-    return [
-        Seat(cell, subject, prepared.planned[cell.config_hash]) for subject, cells in prepared.groups for cell in cells
-    ]
+    works = [work for work in prepared.works if isinstance(work, EndToEnd)]
+    return [Seat(cell, work.subject, prepared.planned[cell.config_hash]) for work in works for cell in work.cells]
 
 
 def _introduction(prepared: Prepared, seats: list[Seat], note: str) -> dict[str, Any]:

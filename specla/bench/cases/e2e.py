@@ -4,6 +4,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from functools import partial
 
 import torch
 
@@ -89,29 +90,50 @@ def run_cells(
     baseline, *others = cells
     ar = Method(baseline, subject)
     table = _dispatch(subject, others, instruments)
+    everything: list[Sample] = []
+    whole: Record | None = None
     for number, block in enumerate([others[i : i + BLOCK] for i in range(0, len(others), BLOCK)] or [[]]):
         started, clock = datetime.now(UTC).isoformat(timespec="seconds"), time.monotonic()
-        gated: list[Gated] = []
-        for cell in [baseline, *block] if number == 0 else block:
-            events.tick(f"gate: {label(cell)}")
-            try:
-                method = ar if cell is baseline else Method(cell, subject, table)
-                gated.append(Gated(cell, method, *gate(method, subject.items)))
-            except ERRORS as error:
-                events.record(replace(planned[cell.config_hash], status=Status.FAILED, reason=told(error)))
+        methods = [(baseline, ar)] if number == 0 else []
+        methods += [(cell, Method(cell, subject, table)) for cell in block]
+        gated = _through_the_gate(methods, planned, events)
         sound = [one for one in gated if one.cell is not baseline and one.result.lossless is not Lossless.FAILED]
         more = f" and {len(sound) - 1} more" if len(sound) > 1 else ""
         title = f"timing: {label(sound[0].cell) if sound else label(baseline)}{more}"
-        methods = [one.method for one in sound]
-        measure = baseline.settings.measure
-        samples = time_block(ar, methods, subject.items, measure, lambda title=title: events.tick(title))  # type: ignore[misc]
+        ticks = partial(events.tick, title)
+        try:
+            samples = time_block(ar, [one.method for one in sound], subject.items, baseline.settings.measure, ticks)
+        except ERRORS as error:
+            for one in gated:
+                events.record(replace(planned[one.cell.config_hash], status=Status.FAILED, reason=told(error)))
+            continue
+        everything += samples[0]
         by_cell = {one.cell.config_hash: taken for one, taken in zip(sound, samples[1:], strict=True)}
-        by_cell[baseline.config_hash] = samples[0]
+        # AR's own figures are of all that it was timed for so far, not of the first methods' company alone.
+        by_cell[baseline.config_hash] = everything[:]
         seconds = round((time.monotonic() - clock) / max(1, len(gated)), 3)
         for one in gated:
             taken = by_cell.get(one.cell.config_hash, [])
             record = _measured(planned[one.cell.config_hash], one, taken, instruments.bandwidth)
             events.record(replace(record, started=started, seconds=seconds))
+            if one.cell is baseline:
+                whole = replace(record, started=started, seconds=seconds)
+    if whole is not None and len(others) > BLOCK:
+        events.record(replace(whole, samples=tuple(everything)))
+
+
+def _through_the_gate(
+    methods: Sequence[tuple[Cell, Method]], planned: Mapping[str, Record], events: Events
+) -> list["Gated"]:
+    """Decode everything once by each method; one that dies is recorded as failed and left out."""
+    gated = []
+    for cell, method in methods:
+        events.tick(f"gate: {label(cell)}")
+        try:
+            gated.append(Gated(cell, method, *gate(method, method.subject.items)))
+        except ERRORS as error:
+            events.record(replace(planned[cell.config_hash], status=Status.FAILED, reason=told(error)))
+    return gated
 
 
 @dataclass(frozen=True)

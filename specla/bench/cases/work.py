@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from specla.bench.cells import Cell
 from specla.bench.instruments import Instruments
 from specla.bench.record import Record
-from specla.errors import SpeclaError
 
 
 @dataclass(frozen=True)
@@ -55,8 +54,8 @@ class Work(ABC):
         """
 
 
-ERRORS = (SpeclaError, RuntimeError, ValueError, AssertionError)
-"""What a strategy may die of without taking the run with it."""
+ERRORS = (Exception,)
+"""What a strategy may die of without taking the run with it: anything but an interrupt. Its cell says what it was."""
 
 
 def told(error: BaseException) -> str:
