@@ -26,7 +26,8 @@ def depth_plot(section: Section, loaded: Loaded) -> Plot | None:
     lines = sorted(set(zip(data.shown, data.drafter, strict=True)))
     last = data.loc[data.groupby(["panel", "shown", "drafter"]).depth.idxmax()].sort_values("tau")
     best = last[~last.synthetic].iloc[-1] if not last.synthetic.all() else last.iloc[-1]
-    title = f"{best.shown} with {best.drafter} drafts emits most: tau {best.tau:.2f} tokens a step on {best.panel}"
+    whose = "" if best.synthetic or not last.synthetic.any() else "Of real drafts, "
+    title = f"{whose}{best.shown} with {best.drafter} emits most: tau {best.tau:.2f} tokens a step on {best.panel}"
     note = "Left: share accepted among the steps that reached a depth, with Wilson's 95 % interval. Right: tokens per "
     note += f"verify step if drafts were cut there, bonus included; AR has 1. {section.title}."
     with house_rules():

@@ -148,7 +148,7 @@ def _cell_row(index: int, record: Record, cell: Cell, run: Run) -> dict[str, Any
         "top_p": record.sampling.top_p,
         "overrides": " ".join(record.overrides),
         "alpha_asked": alpha if isinstance(alpha, float | int) else None,
-        "asked": "" if alpha is None else str(alpha),
+        "asked": "" if alpha is None else _spelt(alpha),
         "synthetic": record.synthetic or method.drafter == "oracle",
         "status": record.status.value,
         "lossless": record.lossless.value if record.lossless else "",
@@ -241,3 +241,10 @@ def _numeric(frame: pd.DataFrame) -> pd.DataFrame:
     """Figures as floats even where a whole column is missing."""
     figures = [name for name in frame.columns if name in _FIGURES or name.endswith("_us")]
     return frame.astype(dict.fromkeys(figures, float))
+
+
+def _spelt(alpha: object) -> str:
+    """An acceptance as the command line spells it: a number, or a table by depth and rank."""
+    if isinstance(alpha, tuple | list):
+        return f"[{','.join(_spelt(inner) for inner in alpha)}]"
+    return f"{alpha:g}"

@@ -7,7 +7,7 @@ from specla.report.claims import Judged
 from specla.report.kernel_tables import HEADINGS, kernel_markdown
 from specla.report.length import length_markdown
 from specla.report.load import Loaded, Run
-from specla.report.reading import bullet_list, section_sentences, unmeasured_sentences
+from specla.report.reading import bullet_list, conditions, section_sentences, unmeasured_sentences
 from specla.report.style import Plot
 from specla.report.tables import Section, claims_markdown, speed_markdown
 
@@ -41,19 +41,23 @@ def report_markdown(
         heading = f"**{section.title}**\n\n" if len(parts) > 1 else ""
         text += heading + bullet_list(section_sentences(section, loaded)) + ("\n" if heading else "")
     text += bullet_list(unmeasured_sentences(loaded)) + "\n"
-    text += "".join(_section_text(section, plots) for section, plots in parts)
+    text += "".join(_section_text(section, plots, loaded) for section, plots in parts)
     text += "## Measured on\n\n" + "\n".join(_run_text(run) for run in loaded.runs)
     return text + "\nEvery figure is computed from `records/`; `specla report` on this folder rebuilds the report.\n"
 
 
-def _section_text(section: Section, plots: Sequence[Plot]) -> str:
+def _section_text(section: Section, plots: Sequence[Plot], loaded: Loaded) -> str:
     """One setting: its decodes, then each ablation of one operation, every part with its tables and pictures."""
     text = f"## {section.title}\n\n"
     several = len(section.cells) and len(section.kernels)
     if len(section.cells):
         text += "### End to end\n\n" if several else ""
         text += "Speedup is the median over paired repeats of AR's time per token over the method's, with its 95 % "
-        text += f"interval; n repeats are in the CSV.\n\n{speed_markdown(section)}\n"
+        text += (
+            "interval; n repeats are in the CSV. tok/s is of the method's own windows: AR ran beside each method, so "
+        )
+        text += "methods compare by speedup. An oracle's figures in brackets are its alpha by depth and rank.\n\n"
+        text += bullet_list(conditions(section, loaded)) + "\n" + speed_markdown(section) + "\n"
         lengths = length_markdown(section)
         text += f"Speedup by levels of drafts, the best of each row in bold:\n\n{lengths}\n" if lengths else ""
         text += "".join(_picture(plot) for plot in plots if plot.about == "e2e")

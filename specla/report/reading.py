@@ -6,6 +6,7 @@ from typing import Any
 
 import pandas as pd
 
+from specla.bench.record import Sample
 from specla.report.acceptance import even_text
 from specla.report.evidence import break_even_of, describe, interval_text, passed_decodes, sweeps
 from specla.report.length import length_sentences
@@ -27,6 +28,24 @@ def section_sentences(section: Section, loaded: Loaded) -> list[str]:
     found += length_sentences(section)
     found += _step_split(section)
     return [*found, *_gate(section), *operation_sentences(section)]
+
+
+def conditions(section: Section, loaded: Loaded) -> list[str]:
+    """What was decoded, a line for each AR that methods were timed beside."""
+    lines = []
+    for row in rows_of(section.cells[section.cells.baseline & section.cells.status.isin(("passed", "inconclusive"))]):
+        record = loaded.records[row.cell]
+        prompts = {prompt for sample in record.samples if isinstance(sample, Sample) for prompt in sample.prompts}
+        if record.counts is None or not prompts:
+            continue
+        greedy = record.sampling.temperature == 0
+        how = "greedy" if greedy else f"temperature {record.sampling.temperature:g}, top_p {record.sampling.top_p:g}"
+        tokens = record.counts.emitted / len(prompts)
+        line = (
+            f"{row.panel}: {len(prompts)} prompts at batch {record.batch}, {how}, {tokens:.0f} tokens a prompt after "
+        )
+        lines.append(f"{line}the prefill's.")
+    return lines
 
 
 def _fastest(group: pd.DataFrame) -> list[str]:

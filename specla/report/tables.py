@@ -197,7 +197,7 @@ def _speed_row(row: Any) -> list[str]:
     return [
         row.verify + (f" ({row.engine})" if row.engine != "specla" else ""),
         row.recover if row.recover != "none" else "-",
-        row.drafter if row.drafter != "none" else "-",
+        f"{row.drafter} {row.asked}".strip() if row.drafter != "none" else "-",
         row.topology if row.topology != "root" else "-",
         speedup + (f" *{', '.join(marks)}*" if marks else ""),
         number(row.tok_s, 1),
