@@ -5,6 +5,8 @@ from collections.abc import Generator
 from dataclasses import dataclass
 from typing import Any
 
+import torch
+
 from specla.bench.cells import Plan
 from specla.bench.counting import counts
 from specla.bench.measure import Method
@@ -37,6 +39,7 @@ def stream(plan: Plan, prompt: str) -> Generator[str, None, Summary]:
         raise SpeclaError("generate: the prompt is empty; give some text to continue")
     settings = cells[0].settings
     device = resolve_device(settings.device)
+    torch.set_num_threads(settings.threads or torch.get_num_threads())
     target = load_target(settings.model, resolve_dtype(settings.dtype, device), device, settings.seed)
     subject = Subject(target, settings, cells[0].tree.depth, [Prompt("prompt", "prompt", prompt)])
     method, item = Method(cells[0], subject), subject.items[0]

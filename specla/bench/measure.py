@@ -51,6 +51,10 @@ class Method:
         self.verify = get_verify(engine.verify, pairs.NEEDS[engine.recover])
         if isinstance(self.verify, Auto):
             self.verify.table = table
+        self.texts: dict[int, list[list[int]]] = {}
+        """By item, what the gate saw; a timed window must emit the same."""
+        self.departed = ""
+        """Where a timed window emitted something else; empty while none did."""
 
     @property
     def why(self) -> str:
@@ -92,6 +96,10 @@ class Method:
             steps.append(decoding.step())
             seconds += _now(self.subject) - started
             trace_rows(decoding)
+        gated = self.texts.get(item.index, [])
+        for row, tokens in enumerate(decoding.emitted):
+            if gated and tokens != gated[row][: len(tokens)]:
+                self.departed = f"a timed window left the text that the gate saw (item {item.index}, row {row})"
         phases = [sum(step.seconds[i] for step in steps) / len(steps) * 1e6 if steps else 0.0 for i in range(4)]
         tokens = sum(len(tokens) for step in steps for tokens in step.emitted)
         return Timed(seconds, tokens, len(steps), Split(*phases))
@@ -119,6 +127,7 @@ def gate(method: Method, items: Sequence[Item]) -> tuple[GateResult, Counts]:
     rows = []
     for item in items:
         decoding, steps = method.decode(item)
+        method.texts[item.index] = decoding.emitted
         found = check_texts(
             method.subject.model,
             item.start,

@@ -2,6 +2,7 @@
 
 import difflib
 import math
+import os
 from collections.abc import Iterable
 from typing import Any
 
@@ -131,6 +132,9 @@ def validate(settings: Settings) -> None:
             raise SpeclaError(f"{key}=nan: give a number")
         if value is not None and not low <= value <= high:
             raise SpeclaError(f"{key}={show(value)}: {why if value < low else f'give at most {high:g}'}")
+    cores = os.cpu_count() or 1
+    if settings.threads is not None and settings.threads > cores:
+        raise SpeclaError(f"threads={settings.threads}: this machine has {cores} cores")
     _validate_model(settings)
     _validate_drafter(settings)
     topology = settings.topology

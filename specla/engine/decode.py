@@ -14,6 +14,7 @@ from torch import Tensor
 from specla.drafters.base import Drafter, NoDrafter
 from specla.engine.accept import Acceptance, accept
 from specla.engine.recovery import EngineRecovery, Recovery
+from specla.errors import SpeclaError
 from specla.models.gated_deltanet import GatedDeltaNetLM
 from specla.models.layers import LayerRecord
 from specla.models.state import DecodeState
@@ -73,7 +74,12 @@ def prefill(
     valid = None if full else torch.arange(length, device=model.device) >= length - lengths[:, None]
     hidden, state = model.prefill(tokens, valid)
     row_ids = torch.tensor(list(rows if rows is not None else range(len(prompts))), device=model.device)
-    roots = choose(model.logits(hidden), sampling, row_ids, state.lengths)
+    logits = model.logits(hidden)
+    if not logits.isfinite().all():
+        raise SpeclaError(
+            "the model's logits are not finite after the prompt: its weights or its configuration are broken"
+        )
+    roots = choose(logits, sampling, row_ids, state.lengths)
     return Prefilled([list(p) for p in prompts], state, roots.tolist(), row_ids)
 
 

@@ -98,6 +98,10 @@ def load_model(folder: Path, dtype: torch.dtype, device: torch.device | str = "c
             raise SpeclaError(f"{file}: cannot be read, perhaps cut short ({damage})") from None
     if config.tie_word_embeddings and "model.embeddings.weight" in weights:
         weights["lm_head.weight"] = weights["model.embeddings.weight"]
+    # Before the model is built: a nonsensical number of layers would take for ever.
+    last = f"model.layers.{config.num_hidden_layers - 1}.attn_norm.weight"
+    if last not in weights:
+        raise SpeclaError(f"{folder}: no weight {last!r}; config.json does not fit the weights")
     with torch.device("meta"):
         model = GatedDeltaNetLM(config)
     _check_weights(model, weights, folder)

@@ -51,6 +51,8 @@ class GatedDeltaNetConfig:
         for name in sizes:
             if getattr(self, name) < 1:
                 raise SpeclaError(f"model.{name}={getattr(self, name)}: must be at least 1")
+        if not 0 < self.norm_eps < 1:
+            raise SpeclaError(f"model.norm_eps={self.norm_eps}: give a small number above 0")
         if self.num_v_heads % self.num_heads:
             raise SpeclaError(f"model.num_v_heads={self.num_v_heads}: must be a multiple of num_heads={self.num_heads}")
         if not math.isclose(self.head_dim * self.expand_v, self.head_v_dim, rel_tol=1e-5):
@@ -119,11 +121,11 @@ class GatedDeltaNetConfig:
                 expand_v=float(raw.get("expand_v", 2.0)),
                 intermediate_size=int(raw.get("intermediate_size") or rounded),
                 conv_size=int(raw.get("conv_size", 4)),
-                conv_bias=bool(raw.get("conv_bias", False)),
-                use_gate=bool(raw.get("use_gate", True)),
+                conv_bias=_flag(raw, "conv_bias", False),
+                use_gate=_flag(raw, "use_gate", True),
                 output_gate_activation=str(raw.get("output_gate_activation", "swish")),
-                allow_neg_eigval=bool(raw.get("allow_neg_eigval", False)),
-                tie_word_embeddings=bool(raw.get("tie_word_embeddings", False)),
+                allow_neg_eigval=_flag(raw, "allow_neg_eigval", False),
+                tie_word_embeddings=_flag(raw, "tie_word_embeddings", False),
                 norm_eps=float(raw.get("norm_eps", 1e-6)),
                 initializer_range=float(raw.get("initializer_range", 0.02)),
                 bos_token_id=_token_id(raw, "bos_token_id"),
@@ -148,6 +150,13 @@ class GatedDeltaNetConfig:
         }
 
 
+def _flag(raw: Mapping[str, Any], name: str, default: bool) -> bool:
+    value = raw.get(name, default)
+    if not isinstance(value, bool):
+        raise SpeclaError(f"{name}={value!r}: give true or false")
+    return value
+
+
 def _token_id(raw: Mapping[str, Any], name: str) -> int | None:
     value = raw.get(name)
     if value is not None and not isinstance(value, int):
@@ -161,7 +170,7 @@ def _refuse_unsupported(raw: Mapping[str, Any], where: str) -> None:
         raise SpeclaError(f"{where}: model_type={kind!r} is not supported; specla runs 'gated_deltanet' models")
     if raw.get("attn"):
         raise SpeclaError(f"{where}: attn: attention layers are not supported; specla runs pure gated delta nets")
-    if raw.get("attnres_block_size") is not None:
+    if raw.get("attnres_block_size") is not None or raw.get("attnres"):
         raise SpeclaError(f"{where}: attnres_block_size: attention residuals are not supported")
     if not raw.get("use_short_conv", True):
         raise SpeclaError(f"{where}: use_short_conv=false: models without the short convolution are not supported")

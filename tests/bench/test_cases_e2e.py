@@ -4,12 +4,16 @@ from pathlib import Path
 
 import pytest
 import torch
+from torch import Tensor
 
-from specla.bench.measure import Method
+from specla.bench.measure import Method, Timed
 from specla.bench.plan import plan
-from specla.bench.subject import Subject, load_target
+from specla.bench.run import Observer, prepare, run
+from specla.bench.subject import Item, Subject, load_target
 from specla.bench.workloads.base import Prompt
+from specla.engine.accept import Acceptance
 from specla.ops.recover.factors_lazy import LazyFactors
+from specla.ops.types import TreeTensors
 from tests.bench.ablations import ablate
 
 LAZY = "engine.recover=factors_lazy"
@@ -36,3 +40,34 @@ def test_the_ring_of_a_cell_reaches_the_engine(ring: int) -> None:
     strategy = Method(cell, subject).start(subject.items[0]).recovery.strategy
     assert isinstance(strategy, LazyFactors)
     assert (strategy.ring, strategy.longest) == (ring, 3)
+
+
+def test_a_timed_window_must_emit_what_the_gate_saw(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A method that is honest before the gate and greedy on the clock is failed, and shows no speedup."""
+    honest = Method.time
+
+    def cheat(self: Method, item: Item) -> Timed:
+        if self.cell.method.verify != "ar":
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr("specla.engine.decode.accept", accept_everything)
+                return honest(self, item)
+        return honest(self, item)
+
+    monkeypatch.setattr(Method, "time", cheat)
+    words = ["experiment=smoke", "measure.repeats=5", "drafter.alpha=0.1", "engine.verify=tree", "topology=chain"]
+    result = run(
+        prepare(plan("bench e2e", words)),
+        tmp_path,
+        "cheat",
+        True,
+        Observer(lambda line: None, lambda count: None, lambda what: None),
+    )
+    drafted = [cell for cell in result.document["cells"] if cell["method"]["verify"] != "ar"]
+    assert drafted and all(cell["status"] == "failed" and cell.get("speedup") is None for cell in drafted)
+    assert "the gate saw" in drafted[0]["reason"]
+
+
+def accept_everything(logits: Tensor, tokens: Tensor, tree: TreeTensors, *_: object) -> Acceptance:
+    """Every draft of a chain, whatever the target says."""
+    path = torch.arange(tree.nodes)[None]
+    return Acceptance(path, torch.tensor([tree.nodes - 1]), torch.cat((tokens[:, 1:], logits[:, -1:].argmax(-1)), 1))

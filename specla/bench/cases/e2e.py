@@ -170,6 +170,8 @@ def _measured(planned: Record, one: Gated, samples: list[Sample], bandwidth: Ban
     status, reason = Status.PASSED, ""
     if one.result.lossless is Lossless.FAILED:
         status, reason = Status.FAILED, f"not lossless: {one.result.reason}"
+    elif one.method.departed:
+        status, reason, samples = Status.FAILED, f"not lossless: {one.method.departed}", []
     elif not samples:
         status, reason = Status.INCONCLUSIVE, "every row ended with its first token: nothing was decoded"
     elif one.cell.settings.measure.repeats < 5:
