@@ -97,8 +97,8 @@ class Method:
             seconds += _now(self.subject) - started
             trace_rows(decoding)
         gated = self.texts.get(item.index, [])
-        for row, tokens in enumerate(decoding.emitted):
-            if gated and tokens != gated[row][: len(tokens)]:
+        for row, text in enumerate(decoding.emitted):
+            if gated and text != gated[row][: len(text)]:
                 self.departed = f"a timed window left the text that the gate saw (item {item.index}, row {row})"
         phases = [sum(step.seconds[i] for step in steps) / len(steps) * 1e6 if steps else 0.0 for i in range(4)]
         tokens = sum(len(tokens) for step in steps for tokens in step.emitted)

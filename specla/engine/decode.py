@@ -76,9 +76,7 @@ def prefill(
     row_ids = torch.tensor(list(rows if rows is not None else range(len(prompts))), device=model.device)
     logits = model.logits(hidden)
     if not logits.isfinite().all():
-        raise SpeclaError(
-            "the model's logits are not finite after the prompt: its weights or its configuration are broken"
-        )
+        raise SpeclaError("the model's logits are not finite after the prompt: its weights or config are broken")
     roots = choose(logits, sampling, row_ids, state.lengths)
     return Prefilled([list(p) for p in prompts], state, roots.tolist(), row_ids)
 
