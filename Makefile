@@ -1,7 +1,7 @@
 # `make` and `make help` list what there is. Nothing here reads an environment variable.
 
 .DEFAULT_GOAL := help
-.PHONY: help install bench test check regress baseline mini clean
+.PHONY: help install bench test lint check regress baseline mini clean
 
 # The first that is new enough. Another one: make PYTHON=/path/to/python3
 NEW_ENOUGH := import sys; sys.exit(sys.version_info < (3, 11))
@@ -25,13 +25,15 @@ bench: $(STAMP) ## the main measurement, then its report in reports/; picks up w
 	@status=0; $(BIN)/specla bench e2e experiment=bench || status=$$?; \
 	case $$status in 0|3|4) $(BIN)/specla report || exit ;; esac; exit $$status
 
-test: check ## check, then every test
+test: lint ## ruff, mypy, and every test
 	$(BIN)/python -m pytest -q -n 2 tests
 
-check: $(STAMP) ## ruff, mypy, and the quick tests, in a minute
+lint: $(STAMP)
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy specla
+
+check: lint ## ruff, mypy, and the quick tests, in a minute or two
 	$(BIN)/python -m pytest -q -n 2 -m "not slow" $(QUICK)
 
 regress: $(STAMP) ## is the working tree slower than BASE, or does it do anything else? (BASE=COMMIT; 4 minutes at most)
