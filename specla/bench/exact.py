@@ -207,3 +207,14 @@ def deviations(tracked: Baseline, measured: Baseline) -> tuple[list[Deviation], 
             if getattr(one, figure) != getattr(other, figure):
                 found.append(Deviation(name, figure, getattr(one, figure), getattr(other, figure)))
     return found, notes
+
+
+def difference_lines(found: Sequence[Deviation]) -> list[str]:
+    """What differs, in a line for all cells in which the same does: one change often moves many."""
+    by_cell: dict[str, list[str]] = {}
+    for one in found:
+        by_cell.setdefault(one.cell, []).append(f"{one.figure} {one.tracked} -> {one.measured}")
+    cells: dict[str, list[str]] = {}
+    for cell, changes in by_cell.items():
+        cells.setdefault(", ".join(changes), []).append(cell)
+    return [f"{'; '.join(names)}: {changes}" for changes, names in cells.items()]

@@ -115,12 +115,12 @@ def start_side(name: str, root: Path, words: list[str], config_dir: Path) -> Ite
         config_dir: a conf folder that comes before the checkout's own.
 
     Raises:
-        SpeclaError: from the function, where the checkout cannot plan or load this.
+        SpeclaError: where the checkout is too old; from the function, where it cannot plan or load this.
         MeasurementError: from it and from `Side.ask`, where the process ended by itself.
     """
-    own = root / _TURNS
-    # A commit from before there were turns is driven by this tree's: its own insides are what is measured all the same.
-    script = own if own.is_file() else Path(__file__).with_name("turns.py")
+    script = root / _TURNS
+    if not script.is_file():
+        raise SpeclaError(f"{name}: has no {_TURNS}, so it is too old to take turns; compare runs of both instead")
     asked = json.dumps({"words": words, "config_dir": str(config_dir)})
     with tempfile.TemporaryFile("w+", encoding="utf-8") as errors:
         process = subprocess.Popen(

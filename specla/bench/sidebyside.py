@@ -150,6 +150,9 @@ def _pass(sides: Sequence[Side], books: Sequence[Book], repeat: int, tick: Calla
                 if key not in book.sound or item >= len(side.cell(key)["items"]):
                     continue
                 taken = side.ask({"time": [side.places[key], item]})
+                if taken.get("departed"):
+                    book.records[key] = replace(book.records[key], status=Status.FAILED, reason=taken["departed"])
+                    continue
                 book.turns.setdefault(key, []).append(Turn(repeat, item, next(order), taken))
                 tick(f"{side.name}: {side.cell(key)['label']}")
 

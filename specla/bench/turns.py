@@ -5,7 +5,7 @@ ways:
 
     {"cells": [...], "env": {...}, ...}            first, unasked
     {"gate": CELL}          -> {"record": ...}     decode to the end: lossless, counts, bytes
-    {"time": [CELL, ITEM]}  -> {"seconds", "tokens", "steps", "split_us", "verify_us", "commit_us"}
+    {"time": [CELL, ITEM]}  -> {"seconds", "tokens", "steps", "split_us", "verify_us", "commit_us", "departed"}
 
 It ends when its input does. An answer {"error": ...} is a line for the user. The protocol changes with PROTOCOL alone,
 so that commits can be compared whose insides differ.
@@ -99,7 +99,8 @@ class Seat:
         """Decode one item until a row ends, on the clock.
 
         `verify_us` is the median over the calls of the verification, one a layer and step, and `commit_us` over the
-        commits, one a step: a call during which the machine was elsewhere does not count.
+        commits, one a step: a call during which the machine was elsewhere does not count. `departed` says where the
+        window emitted something else than the gate saw.
         """
         self._verify_us.clear()
         self._commit_us.clear()
@@ -111,6 +112,7 @@ class Seat:
             "split_us": asdict(timed.split),
             "verify_us": median(self._verify_us) if self._verify_us else None,
             "commit_us": median(self._commit_us) if self._commit_us else None,
+            "departed": self.method.departed,
         }
 
 

@@ -85,11 +85,11 @@ def _record(root: Path) -> None:
 
 def _exact(tracked: "Baseline") -> dict[str, Any]:
     """Check the exact figures, print what differs, and return it for the JSON document."""
-    from specla.bench.exact import RECORD, deviations, measure_exact
+    from specla.bench.exact import RECORD, deviations, difference_lines, measure_exact
 
     found, notes = deviations(tracked, measure_exact())
-    lines = [f"{one.cell}: {one.figure} {one.tracked} -> {one.measured}" for one in found]
-    told = f"exact figures of {len(tracked.cells)} cells: {f'{len(found)} differ' if found else 'as tracked'}"
+    lines = difference_lines(found)
+    told = f"exact figures of {len(tracked.cells)} cells: {f'{len(found)} differences' if found else 'as tracked'}"
     if found:
         told += f"; where that is intended, `{RECORD}` records it"
     for line in (*lines, *notes, told):

@@ -116,7 +116,7 @@ def judge(change: Change, least: float) -> tuple[Verdict, str]:
     low, high = change.ratio.low, change.ratio.high
     assert low is not None and high is not None
     if limit > max(least, COARSEST):
-        return Verdict.INCONCLUSIVE, f"repeats scatter by {100 * change.noise:.0f} %"
+        return Verdict.INCONCLUSIVE, f"repeats scatter by more than {100 * COARSEST:.0f} %"
     if low >= 1 / (1 + limit) and high <= 1 + limit:
         return Verdict.SAME, ""
     return Verdict.INCONCLUSIVE, "the interval reaches across the threshold"

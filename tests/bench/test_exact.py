@@ -13,6 +13,7 @@ from specla.bench.exact import (
     Figures,
     Launches,
     deviations,
+    difference_lines,
     measure_exact,
     read_baseline,
     write_baseline,
@@ -68,6 +69,14 @@ def test_every_figure_that_differs_is_named(measured: Baseline) -> None:
         ("new", "cell"),
     ]
     assert (found[2].tracked, found[2].measured, found[3].tracked) == ("there", "missing", "missing")
+
+
+def test_cells_that_differ_alike_share_a_line(measured: Baseline) -> None:
+    first, second, third = (replace(cell, near_ties=1) for cell in measured.cells)
+    found, _ = deviations(measured, Baseline(measured.source, (first, second, replace(third, emitted=0))))
+    lines = difference_lines(found)
+    assert lines[0] == f"{first.cell}; {second.cell}: near_ties 0 -> 1"
+    assert lines[1:] == [f"{third.cell}: near_ties 0 -> 1, emitted 5 -> 0"]
 
 
 def test_launches_are_compared_under_the_same_torch_alone(measured: Baseline) -> None:

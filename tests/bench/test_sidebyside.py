@@ -30,7 +30,7 @@ def planned() -> list[Record]:
     return [replace(cell, **unmeasured(cell, Status.PENDING)) for cell in cells]
 
 
-def fake(asked: Asked, name: str, records: list[Record], failing: str = "") -> Side:
+def fake(asked: Asked, name: str, records: list[Record], failing: str = "", departing: str = "") -> Side:
     """A side that decodes nothing and answers at once."""
     items = [{"prompts": ["code-0"], "category": "code"}, {"prompts": ["prose-0"], "category": "prose"}]
     cells = [{"record": to_json(r), "label": r.method.verify, "ar": 0, "items": items} for r in records]
@@ -44,8 +44,9 @@ def fake(asked: Asked, name: str, records: list[Record], failing: str = "") -> S
             return {"record": to_json(gated)}
         cell, item = message["time"]
         asked.append((name, records[cell].method.verify, item))
-        times = {"seconds": 0.5, "tokens": 10, "steps": 4, "split_us": SPLIT, "verify_us": 7.0, "commit_us": 8.0}
-        return times
+        departed = "a window left the text" if records[cell].method.verify == departing else ""
+        times = {"seconds": 0.5, "tokens": 10, "steps": 4, "verify_us": 7.0, "commit_us": 8.0}
+        return {**times, "split_us": SPLIT, "departed": departed}
 
     return Side(name, {"cells": cells, "note": "", "env": dict(ENV), "config": "seed: 0\n"}, ask)
 
@@ -54,12 +55,13 @@ def fake(asked: Asked, name: str, records: list[Record], failing: str = "") -> S
 def sides(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Asked]:
     """Replace the processes; what they are asked is kept."""
 
-    def replaced(base: list[Record], new: list[Record], failing: str = "") -> Asked:
+    def replaced(base: list[Record], new: list[Record], **faults: str) -> Asked:
+        """`failing` and `departing` name a verification of the new side."""
         asked: Asked = []
 
         @contextmanager
         def start(name: str, *_: Any) -> Iterator[Callable[[], Side]]:
-            yield lambda: fake(asked, name, base if name == "base" else new, failing if name == "new" else "")
+            yield lambda: fake(asked, name, base) if name == "base" else fake(asked, name, new, **faults)
 
         monkeypatch.setattr(sidebyside, "start_side", start)
         return asked
@@ -131,6 +133,13 @@ def test_a_cell_that_fails_on_one_side_is_timed_on_the_other(tmp_path: Path, sid
     assert not [record for record in base if record.status is Status.FAILED]
 
 
+def test_a_window_that_leaves_the_text_fails_its_cell(tmp_path: Path, sides: Callable[..., Asked]) -> None:
+    sides(planned(), planned(), departing="chain")
+    _, new, _ = measure(tmp_path)
+    failed = [record for record in new if record.status is Status.FAILED]
+    assert [(record.method.verify, record.reason) for record in failed] == [("chain", "a window left the text")]
+
+
 def test_a_cell_of_one_side_alone_is_measured_there(tmp_path: Path, sides: Callable[..., Asked]) -> None:
     sides(planned()[:3], planned())
     base, new, _ = measure(tmp_path)
@@ -166,3 +175,11 @@ def test_a_side_that_cannot_plan_says_why(tmp_path: Path) -> None:
         pytest.raises(SpeclaError, match="base: no option 'nowhere' of model"),
     ):
         ready()
+
+
+def test_a_commit_from_before_there_were_turns_is_refused(tmp_path: Path) -> None:
+    with (
+        pytest.raises(SpeclaError, match=r"base: has no specla/bench/turns.py, so it is too old"),
+        start_side("base", tmp_path, [], tmp_path),
+    ):
+        pass
