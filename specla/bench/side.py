@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -101,7 +102,8 @@ class _Process:
             return "it answered what is no JSON"
         self.errors.seek(0)
         said = [line.strip() for line in self.errors.read().splitlines() if line.strip()]
-        return said[-1] if said else f"exit code {self.process.returncode}"
+        code = self.process.returncode
+        return f"killed by {signal.Signals(-code).name}" if code < 0 else said[-1] if said else f"exit code {code}"
 
 
 @contextmanager
