@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import torch
 
 from specla.bench.record import Lossless
-from specla.engine.decode import Prefilled
+from specla.engine.decode import Prefilled, StopRule
 from specla.engine.teacher import ForcedScores, forced_scores
 from specla.models.gated_deltanet import GatedDeltaNetLM
 from specla.ops.sampling import Sampling
@@ -49,31 +49,42 @@ def check_texts(
     emitted: Sequence[Sequence[int]],
     reference: Sequence[Sequence[int]],
     sampling: Sampling,
+    stop: StopRule,
 ) -> GateResult:
-    """Compare emitted texts, a row each, with AR's; where they differ, the target itself judges, teacher-forced."""
+    """Compare emitted texts, a row each, with AR's; where they differ, the target itself judges, teacher-forced.
+
+    Args:
+        model, start, sampling: what the texts were decoded with.
+        emitted: whole texts, the prefill's token first.
+        reference: AR's.
+        stop: that ended both.
+    """
     positions = sum(len(tokens) - 1 for tokens in emitted)
     if all(list(a) == list(b) for a, b in zip(emitted, reference, strict=True)):
         return GateResult(Lossless.EXACT, 0, positions)
     bound = NEAR_TIE_EPSILONS[model.dtype] * torch.finfo(model.dtype).eps
     ties = 0
     for row, forced in enumerate(forced_scores(model, start, emitted, sampling)):
-        reason, found = _judge_row(forced, list(emitted[row]), list(reference[row]), bound)
+        tokens = list(emitted[row])
+        reason, found = _judge_row(forced, tokens, bound)
         ties += found
+        if tokens[:1] != list(reference[row])[:1]:
+            reason = "token 0: is not the one that the shared prefill gave"
+        elif not reason and stop.cut(tokens, 0) != (tokens, True):
+            reason = f"{len(tokens)} tokens: the text does not end where the stop rule ends it"
         if reason:
             return GateResult(Lossless.FAILED, ties, positions, f"row {row}, {reason}")
     return GateResult(Lossless.NEAR_TIE, ties, positions)
 
 
-def _judge_row(forced: ForcedScores, emitted: list[int], reference: list[int], bound: float) -> tuple[str, int]:
-    """(why the row fails or an empty string, near ties in it); a row may leave AR's text at a near tie alone."""
-    if emitted[:1] != reference[:1]:
-        return "token 0: is not the one that the shared prefill gave", 0
+def _judge_row(forced: ForcedScores, tokens: list[int], bound: float) -> tuple[str, int]:
+    """(why the tokens fail or an empty string, near ties in them): they may leave the argmax at a near tie alone."""
     ties = 0
-    for place, (margin, scale) in enumerate(zip(forced.margin, forced.scale, strict=True), start=1):
+    judged = zip(tokens[1:], forced.choice, forced.margin, forced.scale, strict=True)
+    for place, (token, choice, margin, scale) in enumerate(judged, start=1):
         allowed = bound * max(1.0, scale)
-        if margin > allowed:
+        # Written so that a margin that is no number fails.
+        if token != choice and not margin <= allowed:
             return f"token {place}: scores {margin:.3g} below the target's choice, the bound is {allowed:.3g}", ties
-        ties += margin > 0
-    if not ties and emitted != reference:
-        return f"{len(emitted)} tokens where AR emits {len(reference)}, with no near tie to part them", 0
+        ties += token != choice
     return "", ties

@@ -134,6 +134,7 @@ def gate(method: Method, items: Sequence[Item]) -> tuple[GateResult, Counts]:
             decoding.emitted,
             method.subject.reference(item),
             method.subject.sampling,
+            method.subject.stop,
         )
         result = found if result is None else result + found
         rows += [(category, [(step, row) for step in steps]) for row, category in enumerate(item.categories)]

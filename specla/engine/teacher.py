@@ -21,10 +21,12 @@ class ForcedScores:
     """One row's text under the target, position by position, the prefill's token left out.
 
     Attributes:
-        margin: the best score minus the emitted token's; 0 where the token is the argmax, inf outside the nucleus.
+        choice: the target's token, its argmax.
+        margin: the best score minus the emitted token's; 0 where the two tie, inf outside the nucleus.
         scale: the largest finite score in magnitude, to which rounding is relative.
     """
 
+    choice: list[int]
     margin: list[float]
     scale: list[float]
 
@@ -40,16 +42,18 @@ def forced_scores(
     longest = max(len(tokens) for tokens in emitted)
     padded = torch.tensor([[*tokens, *[0] * (longest - len(tokens))] for tokens in emitted], device=model.device)
     path, one = torch.zeros_like(padded[:, :1]), torch.ones_like(padded[:, 0])
-    found = [ForcedScores([], []) for _ in emitted]
+    found = [ForcedScores([], [], []) for _ in emitted]
     for place in range(longest - 1):
         hidden, records = model.forward_nodes(padded[:, place : place + 1], tree, recovery.layers(), verify)
         score = scores(model.logits(hidden[:, 0]), sampling, start.rows, state.lengths + 1, NUCLEUS_SLACK)
         recovery.commit(records, path, one)
         state.lengths += 1
+        choice = score.argmax(-1)
         margin = score.amax(-1) - score.gather(1, padded[:, place + 1, None])[:, 0]
         scale = score.masked_fill(score.isinf(), 0.0).abs().amax(-1)
         for row, tokens in enumerate(emitted):
             if place + 1 < len(tokens):
+                found[row].choice.append(int(choice[row]))
                 found[row].margin.append(margin[row].item())
                 found[row].scale.append(scale[row].item())
     return found

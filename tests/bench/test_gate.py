@@ -3,15 +3,17 @@
 import pytest
 import torch
 
-from specla.bench.gate import NEAR_TIE_EPSILONS, GateResult, check_texts
+from specla.bench.gate import NEAR_TIE_EPSILONS, GateResult, _judge_row, check_texts
 from specla.bench.record import Lossless
-from specla.engine.decode import Prefilled, prefill
+from specla.engine.decode import Prefilled, StopRule, prefill
+from specla.engine.teacher import ForcedScores
 from specla.models.gated_deltanet import GatedDeltaNetLM
 from specla.ops.sampling import Sampling
 from tests.engine.texts import GREEDY, SAMPLED, ar_texts, lively_model
 from tests.models.cases import prompts, raw_model
 
 LIMIT = 20
+STOP = StopRule(LIMIT)
 SAMPLINGS = pytest.mark.parametrize("sampling", [GREEDY, SAMPLED], ids=["greedy", "sampled"])
 
 
@@ -27,7 +29,7 @@ def changed(text: list[int], place: int, token: int) -> list[int]:
 @SAMPLINGS
 def test_the_same_texts_are_exact(sampling: Sampling) -> None:
     start, texts = started(lively_model(), sampling)
-    result = check_texts(lively_model(), start, [list(text) for text in texts], texts, sampling)
+    result = check_texts(lively_model(), start, [list(text) for text in texts], texts, sampling, STOP)
     assert result == GateResult(Lossless.EXACT, 0, 3 * (LIMIT - 1))
 
 
@@ -37,7 +39,7 @@ def test_a_wrong_token_fails(place: int, sampling: Sampling) -> None:
     """Wherever it stands, the prefill's token and the last one included."""
     start, texts = started(lively_model(), sampling)
     wrong = changed(texts[1], place, (texts[1][place] + 1) % 97)
-    result = check_texts(lively_model(), start, [texts[0], wrong, texts[2]], texts, sampling)
+    result = check_texts(lively_model(), start, [texts[0], wrong, texts[2]], texts, sampling, STOP)
     assert result.lossless is Lossless.FAILED
     assert "row 1" in result.reason and f"token {place}" in result.reason
 
@@ -49,7 +51,7 @@ def test_another_text_from_the_first_token_on_fails() -> None:
     begun = Prefilled(start.prompts, start.state, [root, *start.roots[1:]], start.rows)
     other = ar_texts(lively_model(), begun, GREEDY, LIMIT)
     assert other[0] != texts[0] and other[1:] == texts[1:]
-    assert check_texts(lively_model(), start, other, texts, GREEDY).lossless is Lossless.FAILED
+    assert check_texts(lively_model(), start, other, texts, GREEDY, STOP).lossless is Lossless.FAILED
 
 
 @pytest.mark.parametrize("rest", [[], [5, 6]])
@@ -57,7 +59,7 @@ def test_a_text_of_another_length_fails(rest: list[int]) -> None:
     """Too short, though every token is right; or running on past the limit."""
     start, texts = started(lively_model(), SAMPLED)
     other = texts[2][:-3] if not rest else texts[2] + rest
-    result = check_texts(lively_model(), start, [*texts[:2], other], texts, SAMPLED)
+    result = check_texts(lively_model(), start, [*texts[:2], other], texts, SAMPLED, STOP)
     assert result.lossless is Lossless.FAILED and "row 2" in result.reason
 
 
@@ -81,7 +83,7 @@ def test_near_ties_pass_and_are_counted(sampling: Sampling, twins: GatedDeltaNet
     """Sampling decides between twins by their noise, so a twin that the noise favours less is no tie."""
     start, texts = started(twins, sampling)
     other = changed(changed(texts[0], 4, twin(texts[0][4])), 11, twin(texts[0][11]))
-    result = check_texts(twins, start, [other, *texts[1:]], texts, sampling)
+    result = check_texts(twins, start, [other, *texts[1:]], texts, sampling, STOP)
     if sampling.greedy:
         assert result == GateResult(Lossless.NEAR_TIE, 2, 3 * (LIMIT - 1))
     else:
@@ -92,7 +94,7 @@ def test_the_bound_is_a_bound(monkeypatch: pytest.MonkeyPatch, twins: GatedDelta
     start, texts = started(twins, GREEDY)
     other = [changed(texts[0], 4, twin(texts[0][4])), *texts[1:]]
     monkeypatch.setitem(NEAR_TIE_EPSILONS, torch.float32, 0.1)
-    result = check_texts(twins, start, other, texts, GREEDY)
+    result = check_texts(twins, start, other, texts, GREEDY, STOP)
     assert result.lossless is Lossless.FAILED
     assert result.reason.startswith("row 0, token 4: scores ")
 
@@ -101,8 +103,23 @@ def test_a_near_tie_in_one_row_excuses_no_other(twins: GatedDeltaNetLM) -> None:
     """Row 0 has a near tie, row 2 lost its last tokens."""
     start, texts = started(twins, GREEDY)
     tied = changed(texts[0], 4, twin(texts[0][4]))
-    result = check_texts(twins, start, [tied, texts[1], texts[2][:-3]], texts, GREEDY)
+    result = check_texts(twins, start, [tied, texts[1], texts[2][:-3]], texts, GREEDY, STOP)
     assert result.lossless is Lossless.FAILED and "row 2" in result.reason
+
+
+def test_a_near_tie_excuses_no_lost_tokens_in_its_own_row(twins: GatedDeltaNetLM) -> None:
+    start, texts = started(twins, GREEDY)
+    tied = changed(texts[0], 4, twin(texts[0][4]))
+    result = check_texts(twins, start, [tied[:-3], *texts[1:]], texts, GREEDY, STOP)
+    assert result.lossless is Lossless.FAILED and "does not end where" in result.reason
+
+
+def test_an_exact_tie_is_a_near_tie_and_no_number_is_none() -> None:
+    """Two tokens with one score, as 16-bit logits have: either is right. A score that is NaN never is."""
+    assert _judge_row(ForcedScores([5], [0.0], [1.0]), [1, 6], 1e-5) == ("", 1)
+    assert _judge_row(ForcedScores([5], [0.0], [1.0]), [1, 5], 1e-5) == ("", 0)
+    reason, _ = _judge_row(ForcedScores([5], [float("nan")], [1.0]), [1, 6], 1e-5)
+    assert reason.startswith("token 1: scores nan below")
 
 
 def test_an_end_token_on_a_near_tie_changes_the_length(twins: GatedDeltaNetLM) -> None:
@@ -110,7 +127,7 @@ def test_an_end_token_on_a_near_tie_changes_the_length(twins: GatedDeltaNetLM) -
     start, texts = started(twins, GREEDY)
     ended = texts[0][:8]
     on = changed(texts[0], 7, twin(texts[0][7]))
-    result = check_texts(twins, start, [on, *texts[1:]], [ended, *texts[1:]], GREEDY)
+    result = check_texts(twins, start, [on, *texts[1:]], [ended, *texts[1:]], GREEDY, STOP)
     assert result.lossless is Lossless.NEAR_TIE and result.near_ties == 1
 
 
