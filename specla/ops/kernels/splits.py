@@ -1,0 +1,59 @@
+"""Float32 products on tensor cores that take 16-bit operands: every float32 is split in a high and a low half.
+
+Three products of halves stand for one: high x high, high x low, low x high. What is left out is as small as the rounding
+of the low half: 2^-17 with bfloat16 halves, which have float32's range, and 2^-22 with float16 halves, for operands that
+are known to be neither large nor small.
+"""
+
+import triton
+import triton.language as tl
+
+INTERPRETED = tl.constexpr(triton.knobs.runtime.interpret)
+"""The interpreter cuts bfloat16 off where a GPU rounds, and multiplies its raw bits: both are mended here."""
+
+
+@triton.jit
+def _bfloat16(x):
+    """Float32 rounded to the nearest bfloat16, ties to even."""
+    if INTERPRETED:
+        bits = x.to(tl.uint32, bitcast=True)
+        bits += 0x7FFF + ((bits >> 16) & 1)
+        return (bits & 0xFFFF0000).to(tl.float32, bitcast=True).to(tl.bfloat16)
+    return x.to(tl.bfloat16)
+
+
+@triton.jit
+def product(a, b):
+    """a b in float32, of 16-bit operands."""
+    if INTERPRETED:
+        return tl.dot(a.to(tl.float32), b.to(tl.float32), input_precision="ieee")
+    return tl.dot(a, b)
+
+
+@triton.jit
+def add_product(total, a, b):
+    """total + a b in float32, of 16-bit operands."""
+    if INTERPRETED:
+        return tl.dot(a.to(tl.float32), b.to(tl.float32), total, input_precision="ieee")
+    return tl.dot(a, b, total)
+
+
+@triton.jit
+def halves(x, DTYPE: tl.constexpr):
+    """(high, low) with high + low = x but for the rounding of low."""
+    x = x.to(tl.float32)
+    if tl.bfloat16 == DTYPE:
+        high = _bfloat16(x)
+        low = _bfloat16(x - high.to(tl.float32))
+    else:
+        high = x.to(DTYPE)
+        low = (x - high.to(tl.float32)).to(DTYPE)
+    return high, low
+
+
+@triton.jit
+def split_product(a, b, DTYPE: tl.constexpr):
+    """a b of float32 operands. The small products first."""
+    a_high, a_low = halves(a, DTYPE)
+    b_high, b_low = halves(b, DTYPE)
+    return add_product(add_product(product(a_low, b_high), a_high, b_low), a_high, b_high)
