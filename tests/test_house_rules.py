@@ -130,6 +130,24 @@ def test_kernels_know_nothing_of_what_calls_them() -> None:
     assert not wrong, "\n".join(wrong)
 
 
+def test_kernels_load_when_a_gpu_asks_for_them() -> None:
+    """Outside the kernels no module imports Triton, and none imports a kernel but inside a function."""
+    wrong = []
+    for module in SOURCES:
+        if module.name.startswith(KERNELS):
+            continue
+        late = {id(node) for function in module.functions() for node in ast.walk(function)}
+        for node in module.nodes():
+            if not isinstance(node, ast.Import | ast.ImportFrom):
+                continue
+            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else [node.module or ""]
+            triton = any(name.split(".")[0] == "triton" for name in names)
+            early = id(node) not in late and any(name.startswith(KERNELS) for name in names)
+            if triton or early:
+                wrong.append(f"{module.place}:{node.lineno} imports {', '.join(names)}")
+    assert not wrong, "\n".join(wrong)
+
+
 def test_files_are_short() -> None:
     long = []
     for module in SOURCES + TESTS:

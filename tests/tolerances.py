@@ -17,6 +17,11 @@ RELATIVE_RMS = {
     "drift": 1e-4,
     # Four products and a sum.
     "conv": 5e-7,
+    # The same for exponentials of a few units, and for a norm.
+    "gates": 5e-7,
+    "gated_norm": 5e-7,
+    # Each value by itself: a GPU takes exp(x) as exp2(x log2 e), and that product's rounding grows with x, here to 80.
+    "gates_by_value": 1e-6,
     # One triangular solve of 64 tokens, then a product a chunk; its gradients run the same products backwards.
     "chunk": 2e-6,
     "chunk_gradient": 2e-6,

@@ -149,11 +149,16 @@ class GatedDeltaNet(nn.Module):
 
     def finish(self, out: Tensor, gate: Tensor | None, dtype: torch.dtype) -> Tensor:
         """The delta rule's output [B, T, HV, V] -> [B, T, hidden]: rounded, normed, gated, projected."""
-        if gate is not None:
-            gate = gate.unflatten(-1, (self.config.num_v_heads, self.config.head_v_dim))
-        activation = self.config.output_gate_activation
-        normed = gated_rms_norm(out.to(dtype), gate, self.o_norm.weight, self.config.norm_eps, activation)
-        flat = normed.flatten(-2)
+        norm = self.o_norm.weight, self.config.norm_eps, self.config.output_gate_activation
+        # The kernel has no backward.
+        if out.is_cuda and not torch.is_grad_enabled():
+            from specla.ops.kernels import gated_norm
+
+            flat = gated_norm.gated_rms_norm(out, gate, *norm, dtype)
+        else:
+            if gate is not None:
+                gate = gate.unflatten(-1, (self.config.num_v_heads, self.config.head_v_dim))
+            flat = gated_rms_norm(out.to(dtype), gate, *norm).flatten(-2)
         return self._output(flat) if self._output is not None else F.linear(flat, self.o_proj.weight)
 
     def sequence(
@@ -182,14 +187,32 @@ class GatedDeltaNet(nn.Module):
     def node_inputs(self, x: Tensor, tree: TreeTensors, window: Tensor) -> tuple[Tensor, Tensor | None, NodeInputs]:
         """(raw convolution inputs, output gate or None, the delta rule's inputs) of the nodes; window [B, W-1, C]."""
         raw, gate, a, b = self.project(x)
+        if raw.is_cuda:
+            return raw, gate, self._fused_inputs(raw, a, b, window, tree.taps)
         conv_weight, conv_bias = self._conv_weights()
         return raw, gate, self.delta_inputs(conv_nodes(raw, window, conv_weight, conv_bias, tree.taps), a, b)
 
     def regenerate(self, x: Tensor, window: Tensor) -> NodeInputs:
         """The delta rule's inputs of accepted tokens, again: x [B, L, hidden] along the path, window [B, W-1, C]."""
         raw, _, a, b = self.project(x)
+        if raw.is_cuda:
+            return self._fused_inputs(raw, a, b, window, self._chain_taps(window, x.shape[1]))
         conv_weight, conv_bias = self._conv_weights()
         return self.delta_inputs(conv_sequence(raw, window, conv_weight, conv_bias)[0], a, b)
+
+    @staticmethod
+    def _chain_taps(window: Tensor, tokens: int) -> Tensor:
+        """The taps of a path, [1, tokens, W-1]: every token sees the W-1 before it."""
+        before = torch.arange(-window.shape[1], 0, device=window.device)
+        return torch.arange(tokens, device=window.device)[None, :, None] + before
+
+    def _fused_inputs(self, raw: Tensor, a: Tensor, b: Tensor, window: Tensor, taps: Tensor) -> NodeInputs:
+        """Convolution, norms and gates in one kernel."""
+        from specla.ops.kernels import node_inputs as kernel
+
+        weights = kernel.Weights(*self._conv_weights(), self.A_log, self.dt_bias)
+        heads, doubled = kernel.Heads(*self.config.head_shape), self.config.allow_neg_eigval
+        return NodeInputs(*kernel.node_inputs(raw, (a, b), window, taps, weights, heads, doubled))
 
 
 class GatedMLP(nn.Module):

@@ -20,7 +20,12 @@ class _Paths(NamedTuple):
 
 
 class NaiveBatched(VerifyStrategy):
-    """Shared prefixes are computed once per path, and the copies of the state are part of the work."""
+    """Shared prefixes are computed once per path, and the copies of the state are part of the work.
+
+    On a GPU the op is flash-linear-attention's `fused_recurrent_gated_delta_rule`, which its own layer runs for up to
+    64 tokens in inference; the chunk kernel that it takes for more is not used here, and only a path of 64 drafts would
+    be so long.
+    """
 
     name = "naive_batched"
 
@@ -32,8 +37,6 @@ class NaiveBatched(VerifyStrategy):
         known: Known | None = None,
         fold: Tensor | None = None,
     ) -> VerifyOutput:
-        from specla.ops.chunk import chunk_gated_delta_rule
-
         state, _ = start_state(state, known, fold)
         paths = _paths(tree.tree, tree.parents.device)
         count, length = paths.nodes.shape
@@ -41,9 +44,32 @@ class NaiveBatched(VerifyStrategy):
         places = paths.nodes.flatten()
         q, k, v, g, beta = (x.index_select(1, places).view(batch * count, length, *x.shape[2:]) for x in inputs)
         copies = state.repeat_interleave(count, dim=0)
-        out, _ = chunk_gated_delta_rule(q, k, v, g, beta, copies)
-        out = out.float().reshape(batch, count * length, *out.shape[2:]).index_select(1, paths.place_of)
-        return VerifyOutput(out, None, None)
+        prefill = prefill_fla if state.is_cuda else prefill_torch
+        out = prefill(NodeInputs(q, k, v, g, beta), copies)
+        out = out.reshape(batch, count * length, *out.shape[2:]).index_select(1, paths.place_of)
+        return VerifyOutput(out.float(), None, None)
+
+
+def prefill_torch(inputs: NodeInputs, state: Tensor) -> Tensor:
+    """The chunk op: inputs of N paths of L nodes on their own state [N, HV, V, K] -> outputs [N, L, HV, V] float32."""
+    from specla.ops.chunk import chunk_gated_delta_rule
+
+    return chunk_gated_delta_rule(*inputs, state)[0]
+
+
+def prefill_fla(inputs: NodeInputs, state: Tensor) -> Tensor:
+    """The same by flash-linear-attention's kernel -> [N, L, HV, V] float32.
+
+    It neither waits for the host nor times configurations, so a CUDA graph can hold it.
+    """
+    from fla.ops.gated_delta_rule import fused_recurrent_gated_delta_rule
+
+    q, k, v, g, beta = inputs
+    # It returns v's dtype, computing in float32 whatever comes in: rounding is left to the layer, as everywhere.
+    out: Tensor = fused_recurrent_gated_delta_rule(
+        q, k, v.float(), g=g, beta=beta, scale=1.0, initial_state=state, output_final_state=False, state_v_first=True
+    )[0]
+    return out
 
 
 @lru_cache(maxsize=256)

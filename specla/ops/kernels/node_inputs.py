@@ -1,0 +1,190 @@
+"""From projections to what the delta rule reads, for the nodes of a tree, in one launch.
+
+The convolution along every node's path, silu, the L2 norm of q and k, and the gates: `conv_nodes`, `l2_normalise` and
+`gates` of `specla.ops`, with their rounding. All of it is bound by memory and, at a few nodes, by latency: so a
+program takes one head's channels of one node, and more nodes only where there are programs enough to fill the device.
+"""
+
+from typing import NamedTuple
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from specla.ops.kernels.grid import nodes_together
+
+
+class Weights(NamedTuple):
+    """What a layer brings."""
+
+    convolution: Tensor
+    """[C, W], any strides; those of q, k and v side by side."""
+    bias: Tensor | None
+    """[C]"""
+    a_log: Tensor
+    """[HV]"""
+    dt_bias: Tensor
+    """[HV]"""
+
+
+class Heads(NamedTuple):
+    """Sizes of a layer, C = 2 H K + HV V."""
+
+    key_heads: int
+    value_heads: int
+    key_size: int
+    value_size: int
+
+
+def node_inputs(
+    raw: Tensor,
+    gates: tuple[Tensor, Tensor],
+    window: Tensor,
+    taps: Tensor,
+    weights: Weights,
+    heads: Heads,
+    allow_neg_eigval: bool = False,
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    """The delta rule's inputs of T nodes.
+
+    Args:
+        raw: [B, T, C], bfloat16, float16 or float32; rows may lie apart, as in a slice of a wider product.
+        gates: projections a and b, [B, T, HV]; slices too.
+        window: [B, W-1, C] in raw's dtype, committed inputs, oldest first.
+        taps: [1 or B, T, W-1] int64: nodes, or places from the end of the window where negative; oldest first.
+        weights: of the layer.
+        heads: of the layer.
+        allow_neg_eigval: doubles beta.
+
+    Returns:
+        (q [B, T, H, K], normalised and scaled by K^-1/2; k [B, T, H, K], normalised; v [B, T, HV, V], all in raw's
+        dtype; g and beta [B, T, HV] float32). All contiguous.
+    """
+    batch, nodes, _ = raw.shape
+    key_heads, value_heads, key_size, value_size = heads
+    q = raw.new_empty(batch, nodes, key_heads, key_size)
+    v = raw.new_empty(batch, nodes, value_heads, value_size)
+    g = raw.new_empty(batch, nodes, value_heads, dtype=torch.float32)
+    found = q, torch.empty_like(q), v, g, torch.empty_like(g)
+    block = triton.next_power_of_2(key_size)
+    parts = 2 * key_heads + triton.cdiv(value_heads * value_size, block) + 1
+    together = nodes_together(parts * batch, nodes)
+    steps = (step for x in (raw, window, *gates) for step in x.stride()[:2])
+    _node_inputs_kernel[parts, triton.cdiv(nodes, together), batch](
+        *(raw, window, *gates, taps, *weights, *found),
+        *(key_size**-0.5, nodes),
+        *(*steps, taps.stride(0) if taps.shape[0] > 1 else 0, *weights.convolution.stride()),
+        H=key_heads,
+        HV=value_heads,
+        K=key_size,
+        V=value_size,
+        W=weights.convolution.shape[1],
+        BT=together,
+        BC=block,
+        BHV=triton.next_power_of_2(value_heads),
+        DOUBLE_BETA=allow_neg_eigval,
+        num_warps=max(1, min(4, together * block // 256)),
+    )
+    return found
+
+
+@triton.jit(do_not_specialize=["T"])
+def _node_inputs_kernel(
+    raw,
+    window,
+    a,
+    b,
+    taps,
+    weight,
+    bias,
+    a_log,
+    dt_bias,
+    q,
+    k,
+    v,
+    g,
+    beta,
+    scale,
+    T,
+    stride_raw_b,
+    stride_raw_t,
+    stride_window_b,
+    stride_window_t,
+    stride_a_b,
+    stride_a_t,
+    stride_b_b,
+    stride_b_t,
+    stride_taps_b,
+    stride_weight_c,
+    stride_weight_w,
+    H: tl.constexpr,
+    HV: tl.constexpr,
+    K: tl.constexpr,
+    V: tl.constexpr,
+    W: tl.constexpr,
+    BT: tl.constexpr,
+    BC: tl.constexpr,
+    BHV: tl.constexpr,
+    DOUBLE_BETA: tl.constexpr,
+):
+    # Parts: H heads of q, H of k, then v in blocks of BC channels whatever its heads, then the gates.
+    i_part, i_b = tl.program_id(0), tl.program_id(2).to(tl.int64)
+    o_t = tl.program_id(1) * BT + tl.arange(0, BT)
+    mask_t = o_t < T
+    o_node = i_b * T + o_t
+    if i_part == 2 * H + tl.cdiv(HV * V, BC):
+        o_h = tl.arange(0, BHV)
+        mask = mask_t[:, None] & (o_h < HV)[None, :]
+        b_a = tl.load(a + i_b * stride_a_b + o_t[:, None] * stride_a_t + o_h[None, :], mask=mask, other=0)
+        b_b = tl.load(b + i_b * stride_b_b + o_t[:, None] * stride_b_t + o_h[None, :], mask=mask, other=0)
+        b_rate = tl.exp(tl.load(a_log + o_h, mask=o_h < HV, other=0).to(tl.float32))
+        b_shift = tl.load(dt_bias + o_h, mask=o_h < HV, other=0).to(tl.float32)
+        b_beta = 1 / (1 + tl.exp(-b_b.to(tl.float32)))
+        if DOUBLE_BETA:
+            b_beta *= 2
+        o_out = o_node[:, None] * HV + o_h[None, :]
+        tl.store(g + o_out, -b_rate[None, :] * _softplus(b_a.to(tl.float32) + b_shift[None, :]), mask=mask)
+        tl.store(beta + o_out, b_beta, mask=mask)
+        return
+    o_c = tl.arange(0, BC)
+    is_value = i_part >= 2 * H
+    o_v = (i_part - 2 * H) * BC + o_c
+    o_channel = tl.where(is_value, 2 * H * K + o_v, i_part * K + o_c)
+    mask_c = tl.where(is_value, o_v < HV * V, o_c < K)
+    mask = mask_t[:, None] & mask_c[None, :]
+    p_raw = raw + i_b * stride_raw_b + o_channel[None, :]
+    p_weight = weight + o_channel * stride_weight_c
+    b_weight = tl.load(p_weight + (W - 1) * stride_weight_w, mask=mask_c, other=0).to(tl.float32)
+    b_y = tl.load(p_raw + o_t[:, None] * stride_raw_t, mask=mask, other=0).to(tl.float32) * b_weight[None, :]
+    if bias is not None:
+        b_y += tl.load(bias + o_channel, mask=mask_c, other=0).to(tl.float32)[None, :]
+    for j in tl.static_range(W - 1):
+        b_tap = tl.load(taps + i_b * stride_taps_b + o_t * (W - 1) + j, mask=mask_t, other=0)[:, None]
+        p_window = window + i_b * stride_window_b + (b_tap + (W - 1)) * stride_window_t + o_channel[None, :]
+        p_seen = tl.where(b_tap < 0, p_window, p_raw + b_tap * stride_raw_t)
+        b_weight = tl.load(p_weight + j * stride_weight_w, mask=mask_c, other=0).to(tl.float32)
+        b_y += tl.load(p_seen, mask=mask, other=0).to(tl.float32) * b_weight[None, :]
+    # Rounded before the norm, as the torch form's convolution returns it.
+    b_y = (b_y / (1 + tl.exp(-b_y))).to(q.dtype.element_ty)
+    if is_value:
+        tl.store(v + o_node[:, None] * (HV * V) + o_v[None, :], b_y, mask=mask)
+    else:
+        b_wide = b_y.to(tl.float32)
+        b_norm = tl.rsqrt(tl.sum(b_wide * b_wide, axis=1) + 1e-6)
+        if i_part < H:
+            o_out = (o_node[:, None] * H + i_part) * K + o_c[None, :]
+            tl.store(q + o_out, b_wide * (b_norm * scale)[:, None], mask=mask)
+        else:
+            o_out = (o_node[:, None] * H + i_part - H) * K + o_c[None, :]
+            tl.store(k + o_out, b_wide * b_norm[:, None], mask=mask)
+
+
+@triton.jit
+def _softplus(x):
+    """log(1 + exp x) for any x, without log1p, which the interpreter lacks."""
+    b_e = tl.exp(-tl.abs(x))
+    b_one = 1 + b_e
+    # Kahan's log1p: what rounding did to 1 + e cancels in the quotient. Decay is small, so these digits matter.
+    b_log = tl.where(b_one == 1, b_e, tl.log(b_one) * (b_e / tl.where(b_one == 1, 1.0, b_one - 1)))
+    return tl.maximum(x, 0) + b_log
