@@ -8,7 +8,7 @@ from torch import Tensor
 from specla.errors import SpeclaError
 from specla.ops.types import NodeInputs
 
-BLOCKS = (64, 32, 16)
+BLOCKS = (256, 128, 64, 32, 16)
 
 
 class Strided(NamedTuple):
@@ -53,7 +53,7 @@ def check_verify(state: Tensor, inputs: NodeInputs, largest_key: int = 256, larg
             raise SpeclaError(f"{name} {size}: kernels take multiples of {BLOCKS[-1]} up to {largest}")
 
 
-def block_of(size: int, largest: int = BLOCKS[0]) -> int:
+def block_of(size: int, largest: int = 64) -> int:
     """The largest block up to `largest` that divides `size`."""
     return next(block for block in BLOCKS if block <= largest and size % block == 0)
 

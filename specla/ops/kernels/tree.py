@@ -23,6 +23,9 @@ from specla.ops.verify.walk import path_decay
 BLOCK_NODES = 64
 """The nodes of one launch. A larger tree takes its first nodes as known factors of the others."""
 SOLVE_WARPS = 4
+TRIGGER = 1
+FLAT_DEPTH, SOLVE_COLUMNS = 8, 64
+SOLVE_BLOCK, SOLVE_STAGES, READ = 64, 3, {}
 SMALL_NODES, SMALL_HEADS = 16, 64
 """Up to here a program that solves its head's triangle again costs less than a second launch."""
 
@@ -126,15 +129,14 @@ def _launch(state: Tensor, block: _Block, out: Tensor, u: Tensor, tiles: Tiles |
     decay = torch.empty(g.shape, dtype=torch.float64, device=g.device) if block.decay is None else block.decay
     padded = max(16, triton.next_power_of_2(nodes))
     sizes = {"H": k.data.shape[2], "HV": value_heads, "K": key_size, "T": nodes, "BT": padded}
-    levels = max(1, block.deepest.bit_length())
     wide, exact = k.data.dtype != torch.float32, k.data.dtype == torch.bfloat16
     grid = value_size // tiles.values, programs
     if small:
         small_kernel[grid](
             state, q.data, k.data, v.data, g, beta, ancestors, block.depths, decay, out, u,
             q.row, q.node, k.row, k.node, v.row, v.node, row_stride(ancestors), row_stride(block.depths),
-            V=value_size, BK=tiles.keys, BV=tiles.values, LEVELS=levels,
-            EXACT=exact, KEYS_EXACT=wide, num_warps=tiles.warps, num_stages=tiles.stages, **sizes, **overlapped(state),
+            V=value_size, BK=tiles.keys, BV=tiles.values, FLAT=block.deepest <= FLAT_DEPTH, DEPTH=block.deepest,
+            EXACT=exact, KEYS_EXACT=wide, num_warps=tiles.warps, num_stages=tiles.stages, **sizes, **(overlapped(state) | {'OVERLAP': TRIGGER if state.is_cuda else 0}),
         )  # fmt: skip
         return decay
     places = 0 if known is None else known.k.shape[1]
@@ -149,18 +151,19 @@ def _launch(state: Tensor, block: _Block, out: Tensor, u: Tensor, tiles: Tiles |
         torch.empty(programs, 2, 2, padded, size, dtype=torch.bfloat16, device=state.device)
         for size in (padded, padded_places if places else 0)
     )
-    solve_kernel[(programs,)](
+    columns = SOLVE_COLUMNS if known is None and block.deepest <= FLAT_DEPTH else padded
+    solve_kernel[(programs, triton.cdiv(padded, columns))](
         q.data, k.data, g, beta, ancestors, block.depths, known_k, known_decay, mask, decay, mixing, pending,
         q.row, q.node, k.row, k.node, row_stride(ancestors), ancestors.stride(1), row_stride(block.depths),
         row_stride(mask), mask.stride(1),
-        BK=block_of(key_size), LEVELS=levels, SUMMED=block.decay is not None, EXACT=wide,
-        num_warps=SOLVE_WARPS, **sizes, **overlapped(state),
+        BC=min(columns, padded), BK=block_of(key_size, SOLVE_BLOCK), FLAT=block.deepest <= FLAT_DEPTH, DEPTH=block.deepest, SUMMED=block.decay is not None, EXACT=wide,
+        num_warps=SOLVE_WARPS, num_stages=SOLVE_STAGES, **sizes, **overlapped(state),
     )  # fmt: skip
     read_kernel[grid](
         state, q.data, k.data, v.data, known_u, valid, decay, mixing, pending, out, u,
         q.row, q.node, k.row, k.node, v.row, v.node, out.stride(0),
         V=value_size, BK=tiles.keys, BV=tiles.values, EXACT=exact,
-        num_warps=tiles.warps, num_stages=tiles.stages, **sizes, **overlapped(state),
+        num_warps=tiles.warps, num_stages=tiles.stages, **sizes, **(overlapped(state) | {'OVERLAP': TRIGGER if state.is_cuda else 0}), **READ,
     )  # fmt: skip
     return decay
 

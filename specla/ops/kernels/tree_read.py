@@ -5,7 +5,7 @@ The state's rows stand in the rows of the products, so outputs come out transpos
 
 import triton
 import triton.language as tl
-from triton.language.extra.cuda import gdc_wait
+from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 from specla.ops.kernels.splits import add_product, halves, product
 from specla.ops.kernels.tree_solve import key_product, mixing, path_sums
@@ -64,7 +64,8 @@ def small_kernel(
     BT: tl.constexpr,
     BK: tl.constexpr,
     BV: tl.constexpr,
-    LEVELS: tl.constexpr,
+    FLAT: tl.constexpr,
+    DEPTH: tl.constexpr,
     EXACT: tl.constexpr,
     KEYS_EXACT: tl.constexpr,
     OVERLAP: tl.constexpr,
@@ -72,6 +73,8 @@ def small_kernel(
     """A small tree in one launch: every program solves its head's triangle, then takes its rows of the state through."""
     if OVERLAP:
         gdc_wait()
+        if OVERLAP == 2:
+            gdc_launch_dependents()
     i_v, i_bh = tl.program_id(0), tl.program_id(1)
     i_b, i_h = i_bh // HV, i_bh % HV
     o_t, o_v = tl.arange(0, BT), i_v * BV + tl.arange(0, BV)
@@ -84,7 +87,7 @@ def small_kernel(
     ancestor = tl.load(p_ancestor, mask=nodes[:, None] & nodes[None, :], other=0) != 0
     depth = tl.load(p_depth + i_b * depth_row + o_t, mask=nodes, other=0).to(tl.int32)
     beta = tl.load(p_beta + o_gate, mask=nodes, other=0.0)
-    decay = path_sums(p_g + i_b * T * HV + i_h, ancestor, o_t, T, HV)
+    g = tl.load(p_g + o_gate, mask=nodes, other=0.0)
 
     p_q += i_b.to(tl.int64) * q_row + (i_h // (HV // H)) * K
     p_k += i_b.to(tl.int64) * k_row + (i_h // (HV // H)) * K
@@ -101,9 +104,10 @@ def small_kernel(
         read_q += _read(s_high, s_low, b_q, EXACT)
         keys += key_product(b_k, tl.trans(b_k), KEYS_EXACT)
         queries += key_product(b_q, tl.trans(b_k), KEYS_EXACT)
-    own, read = mixing(keys, queries, decay, beta, ancestor, depth, LEVELS)
-    own_high, own_low = halves(own, tl.bfloat16)
-    read_high, read_low = halves(read, tl.bfloat16)
+    decay = path_sums(g, ancestor)
+    own, read = mixing(keys, queries, decay, beta, ancestor, depth, o_t, FLAT, DEPTH)
+    own_high, own_low = halves(own * beta[None, :], tl.bfloat16)
+    read_high, read_low = halves(read * beta[None, :], tl.bfloat16)
     grown = tl.exp(decay.to(tl.float32))[None, :]
     x_high, x_low = halves(b_v - read_k * grown, tl.bfloat16)
     out = _apply_halves(read_q * grown, x_high, x_low, read_high, read_low)
@@ -171,6 +175,8 @@ def read_kernel(
     p_decay += i_b.to(tl.int64) * T * HV + i_h + o_t * HV
     if OVERLAP:
         gdc_wait()
+        if OVERLAP == 2:
+            gdc_launch_dependents()
     decay = tl.load(p_decay, mask=nodes, other=0.0)
     grown = tl.exp(decay.to(tl.float32))[None, :]
     left, out = b_v - read_k * grown, read_q * grown

@@ -1,53 +1,94 @@
 """The triangle of a tree's head, solved: M, N and what known factors add. `tree` says what they are.
 
-(I + B)^-1 is found by halves, which is forward substitution by blocks: the inverse of a triangle from those of its two
-halves, upper and lower levels of the tree. So a tree takes as many steps as its depth has digits. All matrices on the way
-are products of the recurrence's own transitions: none grows, however alike the keys.
+(I + B)^-1 is found by forward substitution, level by level of the tree in flat ones; in deep ones by halves, the inverse of
+a triangle from those of its upper and lower levels. All matrices on the way are products of the recurrence's own
+transitions: none grows, however alike the keys.
 """
 
 import triton
 import triton.language as tl
 from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
-from specla.ops.kernels.splits import halves, product, split_product
+from specla.ops.kernels.splits import add_product, halves, product, split_product
 
 
 @triton.jit
-def _inverse(lower, depth, LEVELS: tl.constexpr):
-    """(I + lower)^-1 [BT, BT], joined from nodes of 1, 2, 4, ... depths at a time, up to 2^LEVELS; `depth` is [BT].
+def _product_of_halves(high, low, x):
+    """A matrix of which the float16 halves are given, times x."""
+    x_high, x_low = halves(x, tl.float16)
+    return add_product(add_product(product(low, x_high), high, x_low), high, x_high)
 
-    Only ancestors have entries in a row, and they are less deep: nodes of the same depth know nothing of each other.
-    """
-    o_t = tl.arange(0, lower.shape[0])
-    pair = depth[:, None] // 2 == depth[None, :] // 2
-    inverse = tl.where(o_t[:, None] == o_t[None, :], 1.0, 0.0) - tl.where(pair, lower, 0.0)
-    for level in tl.static_range(1, LEVELS):
-        block = depth // (1 << level)
-        between = (block[:, None] // 2 == block[None, :] // 2) & (block[:, None] != block[None, :])
-        step = split_product(tl.where(between, lower, 0.0), inverse, tl.float16)
-        inverse -= split_product(inverse, step, tl.float16)
+
+@triton.jit
+def _inverse_by_level(lower, identity, DEPTH: tl.constexpr):
+    """Columns of (I + lower)^-1, those of `identity` [BT, BC], a level of the tree after the other."""
+    high, low = halves(lower, tl.float16)
+    inverse = identity
+    for _ in tl.static_range(0, DEPTH):
+        inverse = identity - _product_of_halves(high, low, inverse)
     return inverse
 
 
 @triton.jit
-def mixing(keys, queries, decay, beta, ancestor, depth, LEVELS: tl.constexpr):
-    """(M, N) of a head from K K^T, Q K^T, G (float64), b and the ancestor mask."""
-    o_t = tl.arange(0, keys.shape[0])
-    related = ancestor | (o_t[:, None] == o_t[None, :])
-    # Masked before the exponential: unrelated nodes may differ by anything.
-    ratio = tl.exp(tl.where(related, decay[:, None] - decay[None, :], float("-inf")).to(tl.float32))
-    inverse = _inverse(tl.where(ancestor, beta[:, None] * ratio * keys, 0.0), depth, LEVELS)
-    # Queries are scaled by K^-1/2: float16 halves of what is this small would lose digits.
-    weight = split_product(ratio * queries * 1024.0, inverse, tl.float16) * (1.0 / 1024.0)
-    return inverse * beta[None, :], weight * beta[None, :]
+def _inverse_by_halves(lower, identity, depth, DEPTH: tl.constexpr):
+    """(I + lower)^-1 [BT, BT]: 1, 2, 4, ... levels of the tree are joined at a time."""
+    inverse = identity - tl.where(depth[:, None] // 2 == depth[None, :] // 2, lower, 0.0)
+    for level in tl.static_range(1, 7):
+        if DEPTH >> level > 0:
+            block = depth // (1 << level)
+            between = (block[:, None] // 2 == block[None, :] // 2) & (block[:, None] != block[None, :])
+            step = split_product(tl.where(between, lower, 0.0), inverse, tl.float16)
+            inverse -= split_product(inverse, step, tl.float16)
+    return inverse
 
 
 @triton.jit
-def path_sums(p_g, ancestor, o_t, T: tl.constexpr, HV: tl.constexpr):
-    """G of a head's nodes, [BT] float64."""
-    g = tl.load(p_g + o_t * HV, mask=o_t < T, other=0.0).to(tl.float64)
+def decay_ratio(decay, since, related):
+    """exp(G_i - G_j) in float32 where related, else 0, from float64 sums [n] and [m].
+
+    Of two parts each, since float64 differences would take twice the registers. Masked before the exponential:
+    unrelated nodes may differ by anything.
+    """
+    high, since_high = decay.to(tl.float32), since.to(tl.float32)
+    low = (decay - high.to(tl.float64)).to(tl.float32)
+    since_low = (since - since_high.to(tl.float64)).to(tl.float32)
+    difference = (high[:, None] - since_high[None, :]) + (low[:, None] - since_low[None, :])
+    return tl.exp(tl.where(related, difference, float("-inf")))
+
+
+@triton.jit
+def mixing(keys, queries, decay, beta, ancestor, depth, column, FLAT: tl.constexpr, DEPTH: tl.constexpr):
+    """Columns [BC] of (M, N) of a head, before they are scaled by b.
+
+    Only ancestors have entries in a row of B, and they are less deep. So a level of the tree follows from those above
+    it, which takes the fewest products in FLAT trees, and lets columns go to programs of their own.
+
+    Args:
+        keys, queries: K K^T and Q K^T, [BT, BT] float32.
+        decay: [BT] float64, G.
+        beta, depth: [BT].
+        ancestor: [BT, BT], the mask.
+        column: [BC], which ones; all of them where the tree is not FLAT.
+    """
+    o_t = tl.arange(0, keys.shape[0])
     related = ancestor | (o_t[:, None] == o_t[None, :])
-    return tl.sum(tl.where(related, g[None, :], 0.0), axis=1)
+    ratio = decay_ratio(decay, decay, related)
+    lower = tl.where(ancestor, beta[:, None] * ratio * keys, 0.0)
+    identity = tl.where(o_t[:, None] == column[None, :], 1.0, 0.0)
+    if FLAT:
+        inverse = _inverse_by_level(lower, identity, DEPTH)
+    else:
+        inverse = _inverse_by_halves(lower, identity, depth, DEPTH)
+    # Queries are scaled by K^-1/2: float16 halves of what is this small would lose digits.
+    return inverse, split_product(ratio * queries * 1024.0, inverse, tl.float16) * (1.0 / 1024.0)
+
+
+@triton.jit
+def path_sums(g, ancestor):
+    """G of a head's nodes, [BT] float64, from g."""
+    o_t = tl.arange(0, g.shape[0])
+    related = ancestor | (o_t[:, None] == o_t[None, :])
+    return tl.sum(tl.where(related, g.to(tl.float64)[None, :], 0.0), axis=1)
 
 
 @triton.jit
@@ -94,25 +135,38 @@ def solve_kernel(
     K: tl.constexpr,
     T: tl.constexpr,
     BT: tl.constexpr,
+    BC: tl.constexpr,
     BK: tl.constexpr,
     R: tl.constexpr,
     BR: tl.constexpr,
-    LEVELS: tl.constexpr,
+    FLAT: tl.constexpr,
+    DEPTH: tl.constexpr,
     SUMMED: tl.constexpr,
     EXACT: tl.constexpr,
     OVERLAP: tl.constexpr,
 ):
-    """M and N of every value head, and what its known factors add; decays too, where they are not SUMMED already."""
+    """BC columns of M and N of a value head. The first program adds what its known factors do, and decays not yet SUMMED."""
     if OVERLAP:
         gdc_wait()
         gdc_launch_dependents()
-    i_bh = tl.program_id(0)
+    i_bh, i_c = tl.program_id(0), tl.program_id(1)
     i_b, i_h = i_bh // HV, i_bh % HV
     o_t, o_r = tl.arange(0, BT), tl.arange(0, BR)
     nodes, places = o_t < T, o_r < R
     p_q += i_b.to(tl.int64) * q_row + (i_h // (HV // H)) * K
     p_k += i_b.to(tl.int64) * k_row + (i_h // (HV // H)) * K
     p_known_k += (i_b.to(tl.int64) * R * H + i_h // (HV // H)) * K
+    # What follows the loop is on its way before it.
+    p_ancestor += i_b.to(tl.int64) * ancestor_row + o_t[:, None] * ancestor_node + o_t[None, :]
+    ancestor = tl.load(p_ancestor, mask=nodes[:, None] & nodes[None, :], other=0) != 0
+    depth = tl.load(p_depth + i_b * depth_row + o_t, mask=nodes, other=0).to(tl.int32)
+    o_gate = i_b.to(tl.int64) * T * HV + i_h + o_t * HV
+    beta = tl.load(p_beta + o_gate, mask=nodes, other=0.0)
+    p_decay += o_gate
+    if SUMMED:
+        decay = tl.load(p_decay, mask=nodes, other=0.0)
+    else:
+        g = tl.load(p_g + o_gate, mask=nodes, other=0.0)
     keys, queries = tl.zeros([BT, BT], tl.float32), tl.zeros([BT, BT], tl.float32)
     known_keys, known_queries = tl.zeros([BT, BR], tl.float32), tl.zeros([BT, BR], tl.float32)
     for i_k in range(0, K, BK):
@@ -126,15 +180,8 @@ def solve_kernel(
             known_keys += key_product(b_k, tl.trans(b_r), EXACT)
             known_queries += key_product(b_q, tl.trans(b_r), EXACT)
 
-    p_ancestor += i_b.to(tl.int64) * ancestor_row + o_t[:, None] * ancestor_node + o_t[None, :]
-    ancestor = tl.load(p_ancestor, mask=nodes[:, None] & nodes[None, :], other=0) != 0
-    depth = tl.load(p_depth + i_b * depth_row + o_t, mask=nodes, other=0).to(tl.int32)
-    beta = tl.load(p_beta + i_b.to(tl.int64) * T * HV + i_h + o_t * HV, mask=nodes, other=0.0)
-    p_decay += i_b.to(tl.int64) * T * HV + i_h + o_t * HV
-    if SUMMED:
-        decay = tl.load(p_decay, mask=nodes, other=0.0)
-    else:
-        decay = path_sums(p_g + i_b.to(tl.int64) * T * HV + i_h, ancestor, o_t, T, HV)
+    if not SUMMED:
+        decay = path_sums(g, ancestor)
     if R > 0:
         p_known_decay += i_b.to(tl.int64) * R * HV + i_h + o_r * HV
         p_known_mask += i_b.to(tl.int64) * mask_row + o_t[:, None] * mask_node + o_r[None, :]
@@ -143,14 +190,16 @@ def solve_kernel(
         if not SUMMED:
             # G falls along a path: the newest known factor is the least.
             decay += tl.min(tl.min(tl.where(mask, known_decay[None, :], 0.0), axis=1), axis=0)
-        ratio = tl.exp(tl.where(mask, decay[:, None] - known_decay[None, :], float("-inf")).to(tl.float32))
+        ratio = decay_ratio(decay, known_decay, mask)
         p_pending += i_bh.to(tl.int64) * (4 * BT * BR) + o_t[:, None] * BR + o_r[None, :]
-        # Padding may hold anything: replaced, not weighed by zero.
+        # Every program of the head stores the same. Padding may hold anything: replaced, not weighed by zero.
         _store_halves(p_pending, tl.where(mask, ratio * known_keys, 0.0), BT * BR)
         _store_halves(p_pending + 2 * BT * BR, tl.where(mask, ratio * known_queries, 0.0), BT * BR)
     if not SUMMED:
-        tl.store(p_decay, decay, mask=nodes)
-    own, read = mixing(keys, queries, decay, beta, ancestor, depth, LEVELS)
-    p_mixing += i_bh.to(tl.int64) * (4 * BT * BT) + o_t[:, None] * BT + o_t[None, :]
-    _store_halves(p_mixing, own, BT * BT)
-    _store_halves(p_mixing + 2 * BT * BT, read, BT * BT)
+        tl.store(p_decay, decay, mask=nodes & (i_c == 0))
+    column = i_c * BC + tl.arange(0, BC)
+    strength = tl.load(p_beta + i_b.to(tl.int64) * T * HV + i_h + column * HV, mask=column < T, other=0.0)[None, :]
+    own, read = mixing(keys, queries, decay, beta, ancestor, depth, column, FLAT, DEPTH)
+    p_mixing += i_bh.to(tl.int64) * (4 * BT * BT) + o_t[:, None] * BT + column[None, :]
+    _store_halves(p_mixing, own * strength, BT * BT)
+    _store_halves(p_mixing + 2 * BT * BT, read * strength, BT * BT)
