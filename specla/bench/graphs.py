@@ -1,5 +1,6 @@
 """The calls into torch.cuda that timing takes: events, and work captured in CUDA graphs. No decisions."""
 
+import warnings
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
@@ -65,7 +66,7 @@ class CudaGraphs:
             before = torch.cuda.get_sync_debug_mode()
             try:
                 if not may_wait:
-                    torch.cuda.set_sync_debug_mode("error")
+                    _refuse_waiting()
                 with torch.cuda.stream(stream):
                     for _ in range(times):
                         work()
@@ -94,15 +95,22 @@ class CudaGraphs:
 
     def release(self) -> None:
         """Give the memory of all graphs back; none may be replayed any more."""
-        for graph in self._graphs:
-            graph.reset()
-        self._graphs.clear()
-        self._pool = None
         # After an error that the device does not recover from this fails too, and the first error is the one to tell.
         with suppress(RuntimeError):
+            for graph in self._graphs:
+                graph.reset()
             torch.cuda.empty_cache()
+        self._graphs.clear()
+        self._pool = None
 
     def _side_stream(self) -> torch.cuda.Stream:
         if self._stream is None:
             self._stream = torch.cuda.Stream(self.device)
         return self._stream
+
+
+def _refuse_waiting() -> None:
+    """Have torch raise where the host waits for the device. It warns that it does not see every such place."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        torch.cuda.set_sync_debug_mode("error")

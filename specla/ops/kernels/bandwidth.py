@@ -5,8 +5,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-_BLOCK = 4096
-"""Sixteen floats a thread: four loads of 16 bytes in flight."""
+_BLOCK = 2048
+"""Eight floats a thread, so that all blocks of a program can be on their way at once in its registers."""
 _BLOCKS = 16
 """A program reads as many blocks, so that starting it and its one store do not count."""
 
