@@ -35,10 +35,6 @@ CUDA_TOLERANCES: Mapping[str, Mapping[str, float]] = {
     "defer": _SPLIT,
     # As on a CPU: rounded anew by whichever product has that many rows.
     "replay_tokens": {"float32": 1e-5, "bfloat16": 1e-2, "float16": 2e-3},
-    # Flash-linear-attention's chunk kernel keeps keys, corrections and states between its parts in 16 bits, and takes
-    # float32 through tf32, 11 bits: two roundings in a row, 2 x 2^-8, 2 x 2^-11 and 2 x 2^-11. It is the baseline as
-    # its users have it.
-    "naive_batched": {"float32": 1e-3, "bfloat16": 8e-3, "float16": 1e-3},
 }
 """The same for kernels."""
 
@@ -137,13 +133,8 @@ class Kind:
     def tolerance(self, engine: EngineSettings, dtype: str, device: str = "cpu") -> float:
         """The largest error of a strategy that still counts as right."""
         again = engine.recover == "replay_tokens" and self.name != "verify"
-        if not device.startswith("cuda"):
-            return TOLERANCES["replay_tokens" if again else self.name][dtype]
-        names: list[str] = ["replay_tokens" if again else self.name]
-        # It recovers by replay, from inputs, so that its own rounding is in no commit.
-        if engine.verify == "naive_batched" and self.name != "recover":
-            names.append("naive_batched")
-        return max(CUDA_TOLERANCES[name][dtype] for name in names)
+        table = CUDA_TOLERANCES if device.startswith("cuda") else TOLERANCES
+        return table["replay_tokens" if again else self.name][dtype]
 
     def baseline(self, name: str, of: EngineSettings, planned: Sequence[EngineSettings]) -> EngineSettings:
         """What stands for a baseline beside a cell.
