@@ -1,7 +1,7 @@
 # `make` and `make help` list what there is. Nothing here reads an environment variable.
 
 .DEFAULT_GOAL := help
-.PHONY: help install bench test lint check regress baseline mini clean
+.PHONY: help install bench bench-gpu test lint check regress baseline mini clean
 
 # The first that is new enough. Another one: make PYTHON=/path/to/python3
 NEW_ENOUGH := import sys; sys.exit(sys.version_info < (3, 11))
@@ -17,12 +17,16 @@ QUICK := tests/test_house_rules.py tests/test_topology.py tests/bench tests/repo
   $(addprefix tests/ops/test_,conv.py pairs.py reference.py)
 
 help: ## this list
-	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' Makefile | expand -t 16
+	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' Makefile | expand -t 18
 
 install: $(STAMP) ## .venv with specla, its tools, and the tested versions
 
 bench: $(STAMP) ## the main measurement, then its report in reports/; picks up where it was stopped
 	@status=0; $(BIN)/specla bench e2e experiment=bench || status=$$?; \
+	case $$status in 0|3|4) $(BIN)/specla report || exit ;; esac; exit $$status
+
+bench-gpu: $(STAMP) ## every verification of the published 1.3B shape on one GPU, then its report; four minutes
+	@status=0; $(BIN)/specla ablate verify experiment=gpu-verify || status=$$?; \
 	case $$status in 0|3|4) $(BIN)/specla report || exit ;; esac; exit $$status
 
 test: lint ## ruff, mypy, and every test

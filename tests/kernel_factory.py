@@ -99,6 +99,7 @@ def _record(kind: str, method: Method, times: Mapping[str, float], own: float, *
         "samples": samples(own, times, noise, repeats, int(digest[:8], 16)),
         "error_rms": 2e-3 if facts["dtype"] == "bfloat16" else 3e-7,
         "memory": {"draft_token_bytes": KEPT.get(method.recover, 0)},
+        "timing": "graph" if facts["device"] == GPU["device"] else "",
         "started": "2026-08-01T12:00:00+00:00",
         **facts,
     }

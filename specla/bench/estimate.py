@@ -18,15 +18,17 @@ class Rates:
         flops_s: of matrix products.
         layer_us: overhead of one layer of one step.
         node_us: overhead of one node in one layer, where a strategy walks node by node.
+        prepare_s: what an operation takes before it is timed: inputs, compilation, a captured graph.
     """
 
     bytes_s: float
     flops_s: float
     layer_us: float
     node_us: float
+    prepare_s: float = 0.0
 
 
-RATES = {"cpu": Rates(12e9, 6e10, 350.0, 60.0), "cuda": Rates(3.5e12, 4e14, 40.0, 4.0)}
+RATES = {"cpu": Rates(12e9, 6e10, 350.0, 60.0), "cuda": Rates(3.5e12, 4e14, 40.0, 4.0, 0.4)}
 _WALKS = ("sequential_replay", "parent_pointer", "chain")
 _REPLAYS = ("replay_tokens", "replay_cached")
 MIXER_BYTES = 512 << 20
@@ -90,10 +92,12 @@ def _estimate_operation(cell: Cell, cost: ModelCost, rates: Rates) -> Estimate:
     layers, moved = cost.config.num_hidden_layers, 2 * batch * cost.state_bytes
     once = walked * (moved / rates.bytes_s + layers * rates.node_us * 1e-6) + layers * rates.layer_us * 1e-6
     sample = max((measure.sample_ms or 0.0) * 1e-3, once) + 2 * once
-    kept = nodes + 1 if cell.method.recover == "snapshot" else 1
+    # A verification's states are dropped before the next layer's; for a commit those of all layers are there at once.
+    kept = (cost.one_layer if cell.command == "ablate verify" else cost).state_bytes
+    kept *= nodes + 1 if cell.method.recover == "snapshot" else 1
     mixers = ModelCost(mixers_alone(cost.config, cost.item_bytes), cost.item_bytes)
-    memory = batch * (kept + 2) * cost.state_bytes + 2 * mixers.weight_bytes
-    return Estimate((measure.warmup + measure.repeats) * sample, memory)
+    memory = batch * (kept + 2 * cost.state_bytes) + 2 * mixers.weight_bytes
+    return Estimate(rates.prepare_s + (measure.warmup + measure.repeats) * sample, memory)
 
 
 def mixers_alone(config: GatedDeltaNetConfig, item_bytes: int) -> GatedDeltaNetConfig:

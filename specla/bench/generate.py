@@ -38,7 +38,7 @@ def stream(plan: Plan, prompt: str) -> Generator[str, None, Summary]:
     if not prompt.strip():
         raise SpeclaError("generate: the prompt is empty; give some text to continue")
     settings = cells[0].settings
-    device = resolve_device(settings.device)
+    device = resolve_device(settings.device, cells[0].command)
     torch.set_num_threads(settings.threads or torch.get_num_threads())
     target = load_target(settings.model, resolve_dtype(settings.dtype, device), device, settings.seed)
     subject = Subject(target, settings, cells[0].tree.depth, [Prompt("prompt", "prompt", prompt)])

@@ -1,6 +1,7 @@
 """What is measured once a run and serves all of its cells: bandwidths, and the tables that `auto` chooses by."""
 
 from collections.abc import Callable
+from typing import Any
 
 import torch
 
@@ -22,6 +23,8 @@ class Instruments:
 
     def __init__(self, device: str, log: Callable[[str], None]) -> None:
         self.device, self.clock, self._log = device, clock_for(device), log
+        self.dispatch: list[dict[str, Any]] = []
+        """Every measurement that `auto` chose by, as dispatch.json has it: heads, dtype, tree, batch, times."""
         self._bandwidths: dict[int, Bandwidth] = {}
         self._tables: dict[tuple[HeadShape, torch.dtype, int, int], DispatchTable] = {}
 
@@ -40,4 +43,20 @@ class Instruments:
         key = (shape, dtype, batch, torch.get_num_threads())
         if key not in self._tables:
             self._tables[key] = measure_dispatch(shape, self.device, dtype, DISPATCH_NODES, (batch,))
+            self.keep(self._tables[key], dtype)
         return self._tables[key]
+
+    def keep(self, table: DispatchTable, dtype: torch.dtype, tree: str = "") -> None:
+        """Note a table for dispatch.json; `tree` names the tree of its one case, where it is known."""
+        for case, times in table.times_us.items():
+            row = {
+                "device": table.device,
+                "threads": torch.get_num_threads() if self.device == "cpu" else None,
+                "heads": table.shape._asdict(),
+                "dtype": str(dtype).removeprefix("torch."),
+                "tree": tree or (f"chain-l{case.nodes - 1}" if case.is_chain else f"kary-b2-n{case.nodes}"),
+                "nodes": case.nodes,
+                "batch": case.batch,
+                "times_us": {name: round(time_us, 3) for name, time_us in times.items()},
+            }
+            self.dispatch.append(row)

@@ -100,9 +100,10 @@ def build_tree(settings: TopologySettings) -> DraftTree:
     raise SpeclaError(f"topology={name}: no such topology, or a dial that it needs is null")
 
 
-def not_built(settings: Settings) -> str | None:
-    """What of these settings does not exist yet, or None."""
-    return next((what for key, value, what in NOT_BUILT if get(settings, key) == value), None)
+def not_built(settings: Settings, command: str) -> str | None:
+    """What of these settings does not exist yet for a command, or None."""
+    asked = (row for row in NOT_BUILT if not (row.decodes_only and command in KERNEL_COMMANDS))
+    return next((row.what for row in asked if get(settings, row.dial) == row.value), None)
 
 
 def _drop_decoding(normal: Normal, command: str) -> None:

@@ -181,7 +181,7 @@ class _Draft:
 
 def _obstacle(settings: Settings, tree: DraftTree, command: str) -> str | None:
     """Why a cell cannot be measured, or None."""
-    missing = not_built(settings)
+    missing = not_built(settings, command)
     if missing is not None:
         return f"not built yet: {missing}"
     engine = settings.engine

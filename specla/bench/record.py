@@ -204,14 +204,14 @@ class Record:
     counts: Counts | None = None
     bytes: Bytes | None = None
     memory: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
-    error_rms: float | None = None
-    """Kernels: relative RMS error against the reference."""
-    accepted: int | None = None
-    """Kernels: accepted tokens in the measured case."""
+    error_rms: float | None = None  # kernels: relative RMS error against the reference
+    accepted: int | None = None  # kernels: accepted tokens in the measured case
     floor_us: float | None = None
     """Bytes that must move over the bandwidth measured in the same run; per call, or per step of a decode."""
     why: str = ""
     """`auto` alone: what it picked, and why."""
+    timing: str = ""
+    """Kernels on a GPU: `graph`, or `eager: ` and why launches are in the times; `; ` and what else to know."""
     started: str = ""
     """ISO time."""
     seconds: float = 0.0

@@ -10,14 +10,14 @@ import yaml
 
 from specla.bench.cases import prepare_work
 from specla.bench.cases.work import Events, Work
-from specla.bench.cells import Plan
+from specla.bench.cells import Cell, Plan
 from specla.bench.instruments import Instruments
 from specla.bench.machine import code_digest, device_name, machine_record
 from specla.bench.planned import planned_record
 from specla.bench.record import Record, Status
 from specla.bench.settings import to_plain
 from specla.bench.store import RunFolder
-from specla.bench.subject import resolve_device, resolve_dtype
+from specla.bench.subject import require_device, resolve_device, resolve_dtype
 from specla.bench.summary import Document, build_document
 
 
@@ -65,19 +65,33 @@ def prepare(plan: Plan) -> Prepared:
     """Load every model and workload of a plan.
 
     Raises:
-        SpeclaError: a checkpoint, tokenizer or prompt file is missing, damaged or does not fit.
+        SpeclaError: a checkpoint, tokenizer or prompt file is missing, damaged or does not fit, or there is no such
+            device.
     """
+    for cell in plan.cells:
+        if cell.status == "pending":
+            require_device(device_of(cell))
     works = prepare_work(plan.cells)
     data = {cell.config_hash: work.digest for work in works for cell in work.cells}
     code, planned, digests = code_digest(), {}, []
     for cell in plan.cells:
-        device = resolve_device(cell.settings.device)
+        device = device_of(cell)
         dtype = str(resolve_dtype(cell.settings.dtype, device)).removeprefix("torch.")
         inputs = (data.get(cell.config_hash, ""), device_name(device), dtype)
         fingerprint = _sha256(cell.config_hash, code, *inputs, torch.__version__)
         planned[cell.config_hash] = planned_record(cell, fingerprint, device, dtype)
         digests.append(_sha256(*inputs))
     return Prepared(plan, works, planned, _sha256(plan.config_hash, *digests))
+
+
+def device_of(cell: Cell) -> str:
+    """What a cell is measured on: `cpu`, `cuda` or `cuda:N`."""
+    return resolve_device(cell.settings.device, cell.command)
+
+
+def main_device(plan: Plan) -> str:
+    """The device that a run is named after: a GPU, where decodes run on the CPU and operations on both."""
+    return max(map(device_of, plan.cells), key=lambda name: name.startswith("cuda"))
 
 
 def run(prepared: Prepared, out: Path, slug: str, resume: bool, observer: Observer) -> RunResult:
@@ -92,10 +106,9 @@ def run(prepared: Prepared, out: Path, slug: str, resume: bool, observer: Observ
         resume: take cells that were finished earlier from the folder, where code and inputs are the same.
         observer: who watches.
     """
-    plan = prepared.plan
-    settings, all_threads = plan.cells[0].settings, torch.get_num_threads()
-    device = resolve_device(settings.device)
-    env = machine_record(device, settings.threads)
+    plan, all_threads = prepared.plan, torch.get_num_threads()
+    device = main_device(plan)
+    env = machine_record(device, plan.cells[0].settings.threads)
     config = yaml.safe_dump(_config(plan), sort_keys=False, default_flow_style=None, width=120)
     with RunFolder.open(out, slug, prepared.fingerprint, config, env) as folder:
         finished = set(folder.finished) if resume else set()
@@ -128,11 +141,13 @@ def run(prepared: Prepared, out: Path, slug: str, resume: bool, observer: Observ
             return build_document(folder.records, plan.command, folder.path.name, device_name(device))
 
         try:
-            instruments = Instruments(device, log)
+            instruments = {name: Instruments(name, log) for name in dict.fromkeys(map(device_of, plan.cells))}
             for work, cells in zip(prepared.works, todo, strict=True):
                 if cells:
+                    own = instruments[device_of(work.cells[0])]
                     torch.set_num_threads(work.cells[0].settings.threads or all_threads)
-                    work.measure(cells, prepared.planned, instruments, Events(keep, observer.tick, log))
+                    work.measure(cells, prepared.planned, own, Events(keep, observer.tick, log))
+                    folder.write_dispatch([row for one in instruments.values() for row in one.dispatch])
         finally:
             torch.set_num_threads(all_threads)
             result = document()

@@ -1,4 +1,5 @@
-"""Run folders: `runs/<slug>-<fp12>/` with config.yaml, env.json, records.jsonl, summary.json and log.txt.
+"""Run folders: `runs/<slug>-<fp12>/` with config.yaml, env.json, records.jsonl, summary.json and log.txt, and with
+dispatch.json where `auto` chose by what it measured.
 
 A record is on the disk when `append` returns, so a run that was killed goes on where it stopped. A last line cut short
 by a crash is dropped with a note.
@@ -8,7 +9,7 @@ import fcntl
 import json
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from io import FileIO
@@ -25,6 +26,7 @@ ENV = "env.json"
 CONFIG = "config.yaml"
 SUMMARY = "summary.json"
 LOG = "log.txt"
+DISPATCH = "dispatch.json"
 FINISHED = (Status.PASSED, Status.NOT_APPLICABLE)
 """What a resumed run does not measure again; failed and inconclusive cells get another try."""
 
@@ -195,6 +197,18 @@ class RunFolder:
     def write_summary(self, document: Mapping[str, Any]) -> None:
         """Replace summary.json."""
         write_atomically(self.path / SUMMARY, json_text(document))
+
+    def write_dispatch(self, rows: Sequence[Mapping[str, Any]]) -> None:
+        """Write dispatch.json: these measurements, and those of earlier sessions that none of them repeats."""
+        if not rows:
+            return
+        try:
+            before = json.loads((self.path / DISPATCH).read_text(encoding="utf-8"))
+            earlier = [row for row in before if isinstance(row, dict)]
+        except (OSError, ValueError, TypeError):
+            earlier = []
+        by_case = {json.dumps({**row, "times_us": None}, sort_keys=True): row for row in (*earlier, *rows)}
+        write_atomically(self.path / DISPATCH, json_text(list(by_case.values())))
 
     def log(self, line: str) -> None:
         """Add a line, with the time, to log.txt."""

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 AUTO = "auto"
 
@@ -142,17 +142,29 @@ DIALS: Mapping[str, Mapping[str, Choice]] = {
 }
 """Every dial whose values have names of their own."""
 
-NOT_BUILT: tuple[tuple[str, object, str], ...] = (
-    ("drafter.name", "aligned", "the aligned drafter"),
-    ("drafter.cost", "aligned", "the cost of a real drafter under the oracle"),
-    ("topology.name", "confidence", "the confidence topology"),
-    ("topology.name", AUTO, "the auto topology"),
-    ("engine.name", "fla-generate", "the engine fla-generate"),
-    ("engine.name", "fla-graph", "the engine fla-graph"),
-    ("engine.adaptive", True, "adaptive decoding"),
-    ("device", "cuda", "kernels for device=cuda"),
+
+class NotBuilt(NamedTuple):
+    """A value of a dial with which no cell can be measured yet."""
+
+    dial: str
+    value: object
+    what: str
+    """What is missing."""
+    decodes_only: bool = False
+    """Whether single operations can be timed with it all the same."""
+
+
+NOT_BUILT = (
+    NotBuilt("drafter.name", "aligned", "the aligned drafter"),
+    NotBuilt("drafter.cost", "aligned", "the cost of a real drafter under the oracle"),
+    NotBuilt("topology.name", "confidence", "the confidence topology"),
+    NotBuilt("topology.name", AUTO, "the auto topology"),
+    NotBuilt("engine.name", "fla-generate", "the engine fla-generate"),
+    NotBuilt("engine.name", "fla-graph", "the engine fla-graph"),
+    NotBuilt("engine.adaptive", True, "adaptive decoding"),
+    NotBuilt("device", "cuda", "decoding with device=cuda; ablate verify, recover and defer run there", True),
 )
-"""(dial, value, what is missing): a cell with one of these is planned as not applicable."""
+"""A cell with one of these is planned as not applicable."""
 
 TERMS: Mapping[str, str] = {
     "tau": "tokens emitted per verify step: bonus included, the prefill's token left out, cut at EOS and the limit, "

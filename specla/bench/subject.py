@@ -8,6 +8,7 @@ from functools import cached_property
 import torch
 
 from specla.bench.estimate import model_config
+from specla.bench.normalise import KERNEL_COMMANDS
 from specla.bench.settings import ModelSettings, Settings
 from specla.bench.workloads.base import Prompt, load_prompts, prompts_digest
 from specla.drafters.base import NoDrafter
@@ -23,9 +24,24 @@ from specla.topology import chain
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
 
-def resolve_device(name: str) -> str:
-    """The device that `auto` stands for: the CPU, until the engine has a form of its own for GPUs."""
-    return "cpu" if name == "auto" else name
+def resolve_device(name: str, command: str) -> str:
+    """The device that `auto` stands for in a command's cells.
+
+    A GPU, where there is one, for single operations; the CPU for decodes, until the engine has a form of its own for
+    GPUs.
+    """
+    if name != "auto":
+        return name
+    return "cuda" if command in KERNEL_COMMANDS and torch.cuda.is_available() else "cpu"
+
+
+def require_device(device: str) -> None:
+    """Raise SpeclaError where torch has no such device."""
+    if device.startswith("cuda") and not torch.cuda.is_available():
+        raise SpeclaError(
+            f"device={device}: torch {torch.__version__} finds no CUDA device here; measure with device=cpu, or list "
+            "the cells with --dry-run"
+        )
 
 
 def resolve_dtype(name: str, device: str) -> torch.dtype:

@@ -75,6 +75,7 @@ class Cell(TypedDict):
     accepted: NotRequired[int | None]
     bytes: NotRequired[int | None]
     time_us: NotRequired[IntervalJson | None]
+    timing: NotRequired[str]
     floor_us: NotRequired[float | None]
     x_floor: NotRequired[float | None]
 
@@ -221,6 +222,7 @@ def _fill_kernel(cell: Cell, record: Record, kernel: Kernel | None) -> None:
     moved = (record.bytes or Bytes()).moved_per_step
     cell["error_rms"], cell["accepted"], cell["bytes"] = stats.share(record.error_rms, 1.0), record.accepted, moved
     cell["floor_us"], cell["time_us"], cell["x_floor"] = record.floor_us, None, None
+    cell["timing"] = record.timing
     if kernel is None:
         return
     time = stats.kernel_us(kernel.samples)

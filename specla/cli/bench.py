@@ -106,6 +106,8 @@ app.command("paper")(
 
 
 def _dry_run(planned: "Plan", json: bool) -> None:
+    from dataclasses import replace
+
     from specla.bench.machine import cpu_model
     from specla.bench.planned import planned_record
     from specla.bench.summary import build_document
@@ -116,7 +118,10 @@ def _dry_run(planned: "Plan", json: bool) -> None:
     print_plan(planned)
     if json:
         records = [planned_record(cell, cell.config_hash, "cpu", cell.settings.dtype) for cell in planned.cells]
-        print_json(build_document(records, planned.command, "", cpu_model()))
+        # Which GPU it is takes torch to tell.
+        named = ["cuda" if cell.settings.device == "cuda" else cpu_model() for cell in planned.cells]
+        records = [replace(record, device=name) for record, name in zip(records, named, strict=True)]
+        print_json(build_document(records, planned.command, "", named[0]))
 
 
 def _slug(command: str, words: list[str]) -> str:

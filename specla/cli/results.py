@@ -42,9 +42,11 @@ def print_plan(plan: Plan) -> None:
             if cell.status != "pending":
                 table.add_row(*names, "[dim]n/a[/]", "")
                 continue
-            # What `auto` means for device and dtype is the CPU's until a GPU is asked for.
-            dtype = "float32" if cell.settings.dtype == "auto" else cell.settings.dtype
-            cost = estimate(cell, "cuda" if cell.settings.device.startswith("cuda") else "cpu", dtype)
+            # Whether `auto` finds a GPU is not known without torch: it is taken for the CPU until one is asked for.
+            device = "cuda" if cell.settings.device.startswith("cuda") else "cpu"
+            automatic = "float32" if device == "cpu" else "bfloat16"
+            dtype = automatic if cell.settings.dtype == "auto" else cell.settings.dtype
+            cost = estimate(cell, device, dtype)
             seconds, memory = seconds + cost.seconds, max(memory, cost.memory_bytes)
             table.add_row(*names, _seconds(cost.seconds), _bytes(cost.memory_bytes))
         if cells:

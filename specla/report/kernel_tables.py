@@ -46,7 +46,10 @@ def kernel_markdown(section: Section, kind: str) -> str:
     if ratios:
         told += f"\nThe time of {_BASELINES[kind]} over each strategy's, paired within repeats, with its 95 % interval:"
         told += f"\n\n{ratios}"
-    return told + "\n" + _throughout(pivot)
+    floors = _floors(pivot)
+    if floors:
+        told += f"\nTime as a multiple of the floor, which moves every byte that must move once:\n\n{floors}"
+    return told + "\n" + _throughout(pivot) + _timings(cells)
 
 
 def _pivot(cells: pd.DataFrame, kind: str) -> Pivot:
@@ -107,6 +110,36 @@ def _ratios(pivot: Pivot, ratios: pd.DataFrame, baseline: str) -> str:
     lines = [[*_point(point), *(text(point, column) for column in names)] for point in pivot.points]
     kept = Pivot(pivot.points, names, pivot.cells, pivot.heads)
     return _table(kept, lines) if names else ""
+
+
+def _floors(pivot: Pivot) -> str:
+    """Every strategy's distance from the floor, point by point; empty where no floor is known."""
+
+    def text(point: tuple[Any, ...], column: str) -> str:
+        row = pivot.cells.get((point, column))
+        return f"{row.x_floor:.2f}" if row is not None and pd.notna(row.x_floor) else "-"
+
+    lines = [[*_point(point), *(text(point, column) for column in pivot.columns)] for point in pivot.points]
+    known = any(value != "-" for line in lines for value in line[len(pivot.heads) :])
+    return _table(pivot, lines) if known else ""
+
+
+def _timings(cells: pd.DataFrame) -> str:
+    """On a GPU: how many cells were timed as graphs, and of the others why not."""
+    timed = cells[cells.time_us.notna() & (cells.timing != "")]
+    if timed.empty:
+        return ""
+    graphs = int(timed.timing.str.startswith("graph").sum())
+    told = (
+        f"\n{graphs} of {len(timed)} times are of a captured CUDA graph over all layers in turn, replayed between two "
+    )
+    told += "events.\n"
+    others = timed[timed.timing != "graph"]
+    told += "".join(
+        f"\n- {', '.join(sorted(some.label.unique()))} ({len(some)} cells): {timing}"
+        for timing, some in others.groupby("timing")
+    )
+    return told + "\n" * bool(len(others))
 
 
 def _throughout(pivot: Pivot) -> str:

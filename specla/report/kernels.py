@@ -62,6 +62,7 @@ def kernel_columns(record: Record, cell: Cell) -> dict[str, Any]:
         "time_low_us": time["low"],
         "time_high_us": time["high"],
         "floor_us": cell.get("floor_us"),
+        "timing": record.timing,
         "moved_bytes": cell.get("bytes"),
         "kept_bytes": record.memory.get(KEPT) if record.kernel else None,
     }

@@ -16,7 +16,7 @@ from specla.bench.store import read_records
 from specla.bench.summary import Document
 from specla.models.config import GatedDeltaNetConfig
 
-QUICK = ("experiment=null", "model=gdn-tiny", "measure=quick", "measure.sample_ms=0.2", "threads=1")
+QUICK = ("experiment=null", "model=gdn-tiny", "measure=quick", "measure.sample_ms=0.2", "threads=1", "device=cpu")
 """Two layers, value heads grouped by two, five short repeats."""
 
 

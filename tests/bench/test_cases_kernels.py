@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 
 from specla.bench.cases import KINDS
-from specla.bench.cases.kernels import interleave, kept_bytes
+from specla.bench.cases.kernels import kept_bytes
 from specla.bench.cases.layers import RandomLayers
 from specla.bench.cases.operation import TOLERANCES, Operation, pair
+from specla.bench.cases.timing import Ready, interleave
 from specla.bench.clock import Clock, HostClock
 from specla.bench.settings import MeasureSettings
 from specla.bench.store import read_records
@@ -69,7 +70,9 @@ def test_samples_last_long_enough_and_take_turns() -> None:
     lasting = {"short": 0.0001, "middle": 0.003, "long": 0.02}
     operations = [FakeOperation(clock, name, seconds, ran) for name, seconds in lasting.items()]
     measure = MeasureSettings(repeats=6, warmup=2, sample_ms=5.0)
-    timings = interleave(operations, measure, clock, lambda: ticks.append(clock.now))
+    with clock.stopwatches() as stopwatch:
+        ready = [Ready(operation, stopwatch(operation.run)) for operation in operations]
+        timings = interleave(ready, measure, lambda: ticks.append(clock.now))
     assert len(ticks) == 8
     for taken, seconds in zip(timings, lasting.values(), strict=True):
         assert [one.time_us for one in taken] == pytest.approx([seconds * 1e6 / 2] * 6)

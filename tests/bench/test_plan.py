@@ -9,10 +9,11 @@ import yaml
 
 from specla.bench.cells import COMMANDS, Cell, Plan
 from specla.bench.confdir import conf_dir, own_conf_dir
+from specla.bench.estimate import estimate
 from specla.bench.normalise import END_TO_END, KERNEL_COMMANDS
 from specla.bench.plan import composed_yaml, plan
 from specla.bench.settings import to_plain
-from specla.bench.strategies import NOT_BUILT
+from specla.bench.strategies import NOT_BUILT, VERIFY
 from specla.errors import SpeclaError
 
 EXPERIMENTS = sorted(path.stem for path in (conf_dir() / "experiment").glob("*.yaml"))
@@ -135,7 +136,7 @@ def test_recovery_is_the_natural_one(verify: str, recover: str) -> None:
         ("topology=auto", "not built yet: the auto topology"),
         ("engine=fla-generate", "not built yet: the engine fla-generate"),
         ("engine.recover=factors_lazy engine.ring=4", "engine.ring=4: a step of chain-l4 commits up to 5 tokens"),
-        ("device=cuda", "not built yet: kernels for device=cuda"),
+        ("device=cuda", "not built yet: decoding with device=cuda; ablate verify, recover and defer run there"),
     ],
 )
 def test_what_cannot_be_measured_is_a_cell_with_a_reason(words: str, reason: str) -> None:
@@ -147,6 +148,26 @@ def test_what_cannot_be_measured_is_a_cell_with_a_reason(words: str, reason: str
     cell = e2e(words).cells[-1]
     assert cell.status == "not_applicable"
     assert cell.reason.startswith(reason)
+
+
+def test_a_gpu_times_operations_before_it_decodes() -> None:
+    for command in KERNEL_COMMANDS:
+        words = ["experiment=null", "model=gdn-1.3b", "device=cuda", "engine.verify=tree"]
+        assert {cell.status for cell in plan(command, words).cells} == {"pending"}
+    for command in ("bench e2e", "ablate acceptance", "ablate length"):
+        cells = plan(command, ["device=cuda"]).cells
+        assert {cell.status for cell in cells} == {"not_applicable"}
+        assert {cell.reason for cell in cells} == {f"not built yet: {NOT_BUILT[-1].what}"}
+
+
+def test_the_gpu_study_has_single_nodes_and_every_strategy() -> None:
+    cells = plan("ablate verify", ["experiment=gpu-verify"]).cells
+    assert {cell.settings.workload.batch for cell in cells if cell.tree.nodes == 1} == {1, 8, 32, 128}
+    assert {cell.method.verify for cell in cells if cell.tree.nodes == 1} == {"ar"}
+    assert {cell.tree.nodes for cell in cells if not cell.tree.is_chain} == {8, 15, 16, 31, 32, 64}
+    assert {cell.method.verify for cell in cells} == set(VERIFY) and {cell.status for cell in cells} == {"pending"}
+    took = [estimate(cell, "cuda", "bfloat16") for cell in cells]
+    assert sum(one.seconds for one in took) < 240 and max(one.memory_bytes for one in took) < 100 << 30
 
 
 def test_every_other_pair_is_planned() -> None:
@@ -275,7 +296,9 @@ def test_every_command_plans_by_itself(command: str) -> None:
 @pytest.mark.parametrize("experiment", EXPERIMENTS)
 def test_every_experiment_plans(experiment: str) -> None:
     owners = [command for command, parts in COMMANDS.items() if experiment in {name for _, name in parts}]
-    planned = plan(owners[-1] if owners else "bench e2e", [f"experiment={experiment}"])
+    # A study of single operations that no command starts from says so in its name.
+    usual = f"ablate {experiment.removeprefix('gpu-')}" if experiment.startswith("gpu-") else "bench e2e"
+    planned = plan(owners[-1] if owners else usual, [f"experiment={experiment}"])
     assert any(cell.status == "pending" for cell in planned.cells)
     assert all("not used" not in note for note in planned.notes)
 

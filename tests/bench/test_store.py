@@ -36,6 +36,22 @@ def test_a_run_holds_the_five_files(tmp_path: Path) -> None:
     assert (run.path / "log.txt").read_text().endswith(" one cell\n")
 
 
+def test_dispatch_tables_of_earlier_sessions_stay(tmp_path: Path) -> None:
+    def row(batch: int, tree_us: float) -> dict[str, Any]:
+        return {"device": "cuda", "tree": "kary-b2-n8", "batch": batch, "times_us": {"tree": tree_us}}
+
+    with opened(tmp_path) as run:
+        run.write_dispatch([])
+        assert not (run.path / "dispatch.json").exists()
+        run.write_dispatch([row(1, 4.0), row(8, 9.0)])
+    with opened(tmp_path) as run:
+        run.write_dispatch([row(8, 8.0), row(32, 40.0)])
+        assert json.loads((run.path / "dispatch.json").read_text()) == [row(1, 4.0), row(8, 8.0), row(32, 40.0)]
+        (run.path / "dispatch.json").write_text("[1, ")
+        run.write_dispatch([row(1, 5.0)])
+        assert json.loads((run.path / "dispatch.json").read_text()) == [row(1, 5.0)]
+
+
 def test_resume_keeps_passed_and_not_applicable_cells(tmp_path: Path) -> None:
     def cell(name: str, status: Status) -> Any:
         changes: dict[str, Any] = {"fingerprint": name, "overrides": (name,)}

@@ -121,6 +121,7 @@ def test_run_resume_and_report(run: Run, tmp_path: Path) -> None:
         "records.jsonl",
         "summary.json",
         "log.txt",
+        "dispatch.json",
     }
     before = (folder / "records.jsonl").read_bytes()
     code, out, err = run(words)
@@ -131,6 +132,17 @@ def test_run_resume_and_report(run: Run, tmp_path: Path) -> None:
     report = tmp_path / out.strip()
     assert code == 0 and report.name == "report.md"
     assert {"summary.json", "speedup.png", "speedup.csv", "records"} <= {file.name for file in report.parent.iterdir()}
+    kept = report.parent / "records" / folder.name
+    assert (kept / "dispatch.json").read_bytes() == (folder / "dispatch.json").read_bytes()
+
+
+def test_a_gpu_that_is_not_there_is_a_users_mistake(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    code, _, err = run("specla ablate verify experiment=gpu-verify")
+    assert code == 2 and "finds no CUDA device here" in err and len(err.strip().splitlines()) == 1
+    assert not (tmp_path / "runs").exists()
+    code, out, _ = run("specla ablate verify experiment=gpu-verify --dry-run --json")
+    assert code == 0 and {cell["device"] for cell in json.loads(out.splitlines()[-1])["cells"]} == {"cuda"}
 
 
 def test_too_few_repeats_are_inconclusive(run: Run) -> None:

@@ -97,6 +97,22 @@ def test_the_table_marks_the_fastest_that_passed(tmp_path: Path) -> None:
     assert "The time of sequential replay over each strategy's" in text
 
 
+def test_every_strategy_stands_beside_the_floor_and_says_how_it_was_timed(tmp_path: Path) -> None:
+    eager = "eager: RuntimeError: called a synchronizing CUDA operation"
+    records = [
+        replace(r, timing=eager) if r.method.verify == "naive_batched" else r
+        for r in verify_run(GPU, (1, 8, 32, 128), (2, 16), (8, 64))
+    ]
+    text = kernel_markdown(section_of(tmp_path / "gpu", records), "verify")
+    table = text[text.index("as a multiple of the floor") : text.index("| strategy |")].splitlines()
+    for kind, missing in (("chain-l", 0), ("kary-b2", 1)):
+        found = [line.split(" | ")[2:] for line in table if line.startswith(f"| {kind}")]
+        assert len(found) == 8 and all(len(line) == 7 and line.count("-") == missing for line in found)
+    assert "88 of 104 times are of a captured CUDA graph" in text
+    assert f"- naive batched (16 cells): {eager}" in text
+    assert "CUDA graph" not in kernel_markdown(section_of(tmp_path / "cpu", verify_run(CPU), env=CPU_ENV), "verify")
+
+
 def test_bold_is_never_for_auto(tmp_path: Path) -> None:
     records = [
         replace(r, samples=tuple(replace(s, time_us=1.0) for s in r.samples)) if r.method.verify == "auto" else r  # type: ignore[call-arg]

@@ -58,6 +58,10 @@ class Steps(Operation):
             for place, output in zip(self._places, outputs, strict=True):
                 self._commit(place, output)
 
+    def held(self) -> object:
+        # What is pending is another tensor after every step.
+        return [dict(vars(place.recovery)) for place in self._places]
+
     def error(self) -> float:
         self.layers.restore()
         place, truth, rows = self._places[0], self.given.truth, self.layers.rows

@@ -14,6 +14,7 @@ from specla.bench.cells import Cell
 from specla.bench.gate import GateResult
 from specla.bench.instruments import Instruments
 from specla.bench.measure import Method, gate, time_block
+from specla.bench.normalise import END_TO_END
 from specla.bench.record import Bytes, Counts, Lossless, Record, Sample, Status
 from specla.bench.settings import ModelSettings, Settings
 from specla.bench.subject import Subject, Target, load_target, resolve_device, resolve_dtype
@@ -33,7 +34,7 @@ class Targets:
 
     def of(self, settings: Settings) -> Target:
         """The model of a cell. Raises SpeclaError where it is missing, damaged or does not fit."""
-        device = resolve_device(settings.device)
+        device = resolve_device(settings.device, END_TO_END)
         dtype = resolve_dtype(settings.dtype, device)
         key = (settings.model, dtype, device, settings.seed)
         if key not in self._loaded:

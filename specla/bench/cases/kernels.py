@@ -6,31 +6,32 @@ times stand in the samples of the others.
 """
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from math import ceil
 
 import torch
 
+from specla.bench.cases.dispatch import case_table
 from specla.bench.cases.layers import RandomLayers, Truth
-from specla.bench.cases.operation import Demand, Given, Kind, Operation
+from specla.bench.cases.operation import Demand, Given, Kind
+from specla.bench.cases.timing import Ready, Timing, interleave
 from specla.bench.cases.work import ERRORS, Events, Work, told
 from specla.bench.cells import Cell
-from specla.bench.clock import Clock, quiet
+from specla.bench.clock import GRAPH, Clock, MakeStopwatch
 from specla.bench.estimate import accepted_drafts, model_config
 from specla.bench.instruments import Instruments
 from specla.bench.record import Bytes, KernelSample, Record, Status
-from specla.bench.settings import EngineSettings, MeasureSettings
+from specla.bench.settings import EngineSettings
 from specla.bench.stats import LEAST_REPEATS
 from specla.bench.subject import resolve_device, resolve_dtype
 from specla.models.cost import ModelCost
 from specla.ops import pairs
+from specla.ops.verify import DispatchTable
 
+WARM = "the states stay in the cache"
 FREE_SHARE = 0.8
 """Of the memory that nobody uses: what a strategy that keeps a state per node may take."""
-MARGIN = 1.2
-"""A sample that came out too short is taken again, this much longer than it seems to need."""
 
 
 @dataclass
@@ -38,7 +39,7 @@ class Entrant:
     """One strategy of a case on its way: checked, then timed, or out of the race with a reason."""
 
     engine: EngineSettings
-    operation: Operation | None = None
+    ready: Ready | None = None
     error: float | None = None
     reason: str = ""
 
@@ -60,7 +61,7 @@ class KernelWork(Work):
     def __init__(self, kind: Kind, cells: Sequence[Cell]) -> None:
         self.kind, self.cells = kind, cells
         cell, settings = cells[0], cells[0].settings
-        self.device = resolve_device(settings.device)
+        self.device = resolve_device(settings.device, cell.command)
         self.dtype = resolve_dtype(settings.dtype, self.device)
         self.config = model_config(settings.model)
         self.tree, self.batch, self.measured = cell.tree, settings.workload.batch, settings.measure
@@ -82,17 +83,17 @@ class KernelWork(Work):
     ) -> None:
         started, clock = datetime.now(UTC).isoformat(timespec="seconds"), time.monotonic()
         entrants = {engine: Entrant(engine) for engine in self.engines(todo)}
-        self._check(list(entrants.values()), instruments, events)
-        sound = [one for one in entrants.values() if one.operation is not None]
         where = f"{self.tree.name}, batch {self.batch}"
-        operations = [one.operation for one in sound if one.operation is not None]
-        timed = interleave(
-            operations, self.measured, instruments.clock, lambda: events.tick(f"{self.kind.name}: {where}")
-        )
-        times = {one.engine: taken for one, taken in zip(sound, timed, strict=True)}
+        with instruments.clock.stopwatches() as stopwatch:
+            self._check(list(entrants.values()), stopwatch, instruments, events)
+            ready = {engine: one.ready for engine, one in entrants.items() if one.ready is not None}
+            timed = interleave(list(ready.values()), self.measured, lambda: events.tick(f"{self.kind.name}: {where}"))
+        times = dict(zip(ready, timed, strict=True))
         for one in entrants.values():
             if one.reason and one.engine not in [cell.settings.engine for cell in todo]:
                 events.log(f"{where}: the baseline {one.label} is left out: {one.reason}")
+            if one.ready is not None and one.ready.watch.how not in ("", GRAPH):
+                events.log(f"{where}: {one.label} is timed with its launches: {one.ready.watch.how}")
         seconds = round((time.monotonic() - clock) / len(todo), 3)
         for cell in todo:
             record = self._record(cell, planned[cell.config_hash], entrants, times, instruments)
@@ -101,44 +102,60 @@ class KernelWork(Work):
     def _baseline(self, name: str, engine: EngineSettings) -> EngineSettings:
         return self.kind.baseline(name, engine, [cell.settings.engine for cell in self.cells])
 
-    def _check(self, entrants: Sequence[Entrant], instruments: Instruments, events: Events) -> None:
+    def _check(
+        self, entrants: Sequence[Entrant], stopwatch: MakeStopwatch, instruments: Instruments, events: Events
+    ) -> None:
         given, trouble = None, ""
         try:
-            given = self._given(any(one.engine.verify == "auto" for one in entrants), instruments)
+            given = self._given(instruments)
+            automatic = next((one.engine for one in entrants if one.engine.verify == "auto"), None)
+            if automatic is not None:
+                given = replace(given, table=self._table(given, automatic, instruments, events))
         except ERRORS as error:
             trouble = told(error)
         for one in entrants:
             events.tick(f"{self.kind.name}: checking {one.label}")
-            one.reason = trouble or self._too_large(one.engine, instruments.clock)
+            one.reason = trouble
             if given is None or one.reason:
                 continue
             try:
+                one.reason = self._too_large(one.engine, len(given.layers.layers), instruments.clock)
+                if one.reason:
+                    continue
                 operation = self.kind.make(given, one.engine)
                 one.error, one.reason = self._judged(one.engine, operation.error())
-                one.operation = None if one.reason else operation
+                if not one.reason:
+                    one.ready = Ready(operation, stopwatch(operation.run, operation.held))
             except ERRORS as error:
                 one.reason = told(error)
 
-    def _given(self, with_table: bool, instruments: Instruments) -> Given:
-        seed = self.cells[0].settings.seed
-        layers = RandomLayers(self.config, self.batch, self.tree, self.dtype, self.device, seed)
-        table = instruments.table(self.config.head_shape, self.dtype, self.batch) if with_table else None
-        return Given(layers, Truth(layers, self.accepted), self.accepted, table)
+    def _given(self, instruments: Instruments) -> Given:
+        seed, cache_bytes = self.cells[0].settings.seed, instruments.clock.cache_bytes
+        layers = RandomLayers(self.config, self.batch, self.tree, self.dtype, self.device, seed, cache_bytes)
+        return Given(layers, Truth(layers, self.accepted), self.accepted)
+
+    def _table(self, given: Given, engine: EngineSettings, instruments: Instruments, events: Events) -> DispatchTable:
+        """What `auto` chooses by: on a GPU this very case, where a few microseconds decide; else what is nearest."""
+        if not self.device.startswith("cuda"):
+            return instruments.table(self.config.head_shape, self.dtype, self.batch)
+        table = case_table(given, engine, self.measured, instruments.clock, events.log)
+        instruments.keep(table, self.dtype, self.tree.name)
+        return table
 
     def _judged(self, engine: EngineSettings, error: float) -> tuple[float, str]:
         dtype = str(self.dtype).removeprefix("torch.")
-        allowed = self.kind.tolerance(engine, dtype)
+        allowed = self.kind.tolerance(engine, dtype, self.device)
         # Not `error > allowed`: what is no number is wrong too.
         if error <= allowed:
             return error, ""
         return error, f"relative RMS error {error:.1e} against the reference, where {allowed:.0e} is allowed in {dtype}"
 
-    def _too_large(self, engine: EngineSettings, clock: Clock) -> str:
+    def _too_large(self, engine: EngineSettings, layers: int, clock: Clock) -> str:
         """Why a state per node does not fit the memory, or nothing."""
         if "states" not in pairs.NEEDS[str(engine.recover)]:
             return ""
-        cost = self.cost if self.kind.keeps_records else self.cost.one_layer
-        wanted, free = self.batch * (self.tree.nodes + 1) * cost.state_bytes, clock.free_bytes
+        state_bytes = self.cost.one_layer.state_bytes * (layers if self.kind.keeps_records else 1)
+        wanted, free = self.batch * (self.tree.nodes + 1) * state_bytes, clock.free_bytes
         if wanted <= FREE_SHARE * free:
             return ""
         return f"a state per node takes {wanted / 2**30:.1f} GiB, and {free / 2**30:.1f} GiB are free"
@@ -148,14 +165,14 @@ class KernelWork(Work):
         cell: Cell,
         planned: Record,
         entrants: Mapping[EngineSettings, Entrant],
-        times: Mapping[EngineSettings, Sequence["Timing"]],
+        times: Mapping[EngineSettings, Sequence[Timing]],
         instruments: Instruments,
     ) -> Record:
         engine = cell.settings.engine
         one, cost, bandwidth = entrants[engine], self.cost.one_layer, instruments.bandwidth
         traffic = self.kind.traffic(cost, Demand(self.batch, self.tree, self.accepted, engine))
         status, reason = Status.PASSED, ""
-        if one.operation is None:
+        if one.ready is None:
             status, reason = Status.FAILED, one.reason
         elif self.measured.repeats < LEAST_REPEATS:
             status, reason = Status.INCONCLUSIVE, f"fewer than {LEAST_REPEATS} repeats give no interval"
@@ -171,8 +188,14 @@ class KernelWork(Work):
             bytes=Bytes(state=self.batch * cost.state_bytes, moved_per_step=traffic.total_bytes),
             memory={"draft_token_bytes": kept_bytes(cost, str(engine.recover))},
             floor_us=traffic.floor_us(bandwidth.read_bytes_s, bandwidth.copy_bytes_s),
-            why="" if one.operation is None else one.operation.why,
+            why="" if one.ready is None else one.ready.operation.why,
+            timing="" if one.ready is None else told_timing(one.ready),
         )
+
+
+def told_timing(ready: Ready) -> str:
+    """How an operation was timed, as records have it."""
+    return ready.watch.how if ready.operation.layers.cold else f"{ready.watch.how}; {WARM}"
 
 
 def kept_bytes(cost: ModelCost, recover: str) -> int:
@@ -185,54 +208,6 @@ def kept_bytes(cost: ModelCost, recover: str) -> int:
         "states": cost.state_bytes,
     }
     return sum(kept[name] for name in pairs.NEEDS[recover]) + config.conv_dim * cost.item_bytes
-
-
-@dataclass(frozen=True)
-class Timing:
-    """One sample: microseconds of one call, and when in its repeat it was taken."""
-
-    time_us: float
-    order: int
-
-
-def interleave(
-    operations: Sequence[Operation], measure: MeasureSettings, clock: Clock, tick: Callable[[], None]
-) -> list[list[Timing]]:
-    """Time operations in turn, in another order each repeat.
-
-    Args:
-        operations: at least none.
-        measure: repeats, warm-up repeats that are not kept, and the least time of a sample.
-        clock: of their device.
-        tick: called after every repeat, warm-up repeats included.
-
-    Returns:
-        For every operation its samples, one a repeat.
-    """
-    assert measure.sample_ms is not None
-    timings: list[list[Timing]] = [[] for _ in operations]
-    passes = [1 for _ in operations]
-    with quiet():
-        for repeat in range(-measure.warmup, measure.repeats):
-            for order in range(len(operations)):
-                who = (order + repeat) % len(operations)
-                seconds, passes[who] = _sample(operations[who], passes[who], measure.sample_ms * 1e-3, clock)
-                if repeat >= 0:
-                    time_us = seconds * 1e6 / (passes[who] * operations[who].calls)
-                    timings[who].append(Timing(time_us, order))
-            tick()
-    return timings
-
-
-def _sample(operation: Operation, passes: int, least_seconds: float, clock: Clock) -> tuple[float, int]:
-    """Seconds of a sample that lasts long enough, and the passes that it took."""
-    while True:
-        operation.restore()
-        operation.run()
-        seconds = clock.seconds(operation.run, passes)
-        if seconds >= least_seconds:
-            return seconds, passes
-        passes = max(passes + 1, ceil(passes * MARGIN * least_seconds / max(seconds, 1e-9)))
 
 
 def _samples(own: Sequence[Timing], rivals: Mapping[str, Sequence[Timing]]) -> tuple[KernelSample, ...]:

@@ -2,6 +2,8 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
+from math import ceil
 
 import torch
 from torch import Tensor
@@ -9,6 +11,7 @@ from torch import Tensor
 from specla.bench.estimate import mixers_alone
 from specla.models.checkpoint import random_model
 from specla.models.config import GatedDeltaNetConfig
+from specla.models.cost import ModelCost
 from specla.models.layers import GatedDeltaNet
 from specla.ops.recover import Record
 from specla.ops.reference import reference_commit, reference_verify
@@ -17,6 +20,10 @@ from specla.topology import DraftTree
 
 CHECKED_ROWS = 8
 """Rows of a batch that are held against the equations, spread evenly: those go node by node."""
+COLD = 2
+"""States of this many times the cache, taken in turn, are all in memory again when their turn comes."""
+MOST_LAYERS = 512
+"""Beyond a model's own: tiny states stay in a large cache, and whoever times them says so."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +52,9 @@ class Layer:
 class RandomLayers:
     """All layers of a model's shape, with random weights, on random tokens and states.
 
-    Their inputs come out of projections, convolutions and gates: unit keys, decays as a model starts out with.
+    Their inputs come out of projections, convolutions and gates: unit keys, decays as a model starts out with. Where a
+    cache could hold the states of all layers there are more layers, so that each finds its state in memory, as in a
+    decoding step, which reads gigabytes of weights in between.
 
     Args:
         config: the shape.
@@ -54,24 +63,32 @@ class RandomLayers:
         dtype: of the weights, and of q, k and v.
         device: where.
         seed: of everything random.
+        cache_bytes: of the cache that must not hold the states; 0 makes the model's own layers and no more.
     """
 
     def __init__(
-        self, config: GatedDeltaNetConfig, batch: int, tree: DraftTree, dtype: torch.dtype, device: str, seed: int
+        self,
+        config: GatedDeltaNetConfig,
+        batch: int,
+        tree: DraftTree,
+        dtype: torch.dtype,
+        device: str,
+        seed: int,
+        cache_bytes: int = 0,
     ) -> None:
         self.config, self.batch, self.dtype = config, batch, dtype
         self.tree = TreeTensors.from_tree(tree, device, config.conv_size)
-        generator = torch.Generator().manual_seed(seed)
+        # Drawn where it is used: gigabytes of states would take longer to cross the bus than to time.
+        generator = torch.Generator(device).manual_seed(seed)
 
         def draw(*sizes: int) -> Tensor:
-            return torch.randn(*sizes, generator=generator).to(device)
+            return torch.randn(*sizes, generator=generator, device=device)
 
-        count = config.num_hidden_layers
+        count = layer_count(config, batch, cache_bytes)
         self.initial = draw(count, batch, config.num_v_heads, config.head_v_dim, config.head_dim)
         self.state = self.initial.clone()
         """[layers, B, HV, V, K] float32, which operations may write."""
-        model = random_model(mixers_alone(config, dtype.itemsize), dtype, device, seed)
-        mixers = [block.attn for block in model.blocks]
+        mixers = _mixers(config, dtype, device, seed)
         self.layers = []
         for i in range(count):
             x, before = (draw(batch, n, config.hidden_size).to(dtype) for n in (tree.nodes, config.conv_size - 1))
@@ -79,6 +96,8 @@ class RandomLayers:
         self.windows = [layer.window.clone() for layer in self.layers]
         """[B, W-1, C] each, which operations may write."""
         self.rows = torch.linspace(0, batch - 1, min(batch, CHECKED_ROWS)).round().long().tolist()
+        self.cold = self.state.nbytes >= COLD * cache_bytes
+        """Whether the cache is too small for the states to stay in it."""
 
     def restore(self) -> None:
         """Put states and windows back to what they were before anything was committed."""
@@ -144,6 +163,20 @@ def relative_rms(value: Tensor, truth: Tensor) -> float:
         return float("inf")
     scale = truth.double().square().mean().sqrt().clamp(min=torch.finfo(torch.float64).tiny)
     return float((value.double() - truth.double()).square().mean().sqrt() / scale)
+
+
+def layer_count(config: GatedDeltaNetConfig, batch: int, cache_bytes: int) -> int:
+    """The model's layers, or as many as it takes for a cache not to hold their states, up to MOST_LAYERS."""
+    own = config.num_hidden_layers
+    state_bytes = batch * ModelCost(config, torch.float32.itemsize).one_layer.state_bytes
+    return max(own, min(MOST_LAYERS, ceil(COLD * cache_bytes / state_bytes)))
+
+
+@lru_cache(maxsize=1)
+def _mixers(config: GatedDeltaNetConfig, dtype: torch.dtype, device: str, seed: int) -> tuple[GatedDeltaNet, ...]:
+    """Token mixers that layers share in turn; the same for all cases of a run, as large ones take seconds to draw."""
+    model = random_model(mixers_alone(config, dtype.itemsize), dtype, device, seed)
+    return tuple(block.attn for block in model.blocks)
 
 
 def _layer(mixer: GatedDeltaNet, x: Tensor, before: Tensor, tree: TreeTensors) -> Layer:

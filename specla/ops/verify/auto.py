@@ -22,6 +22,8 @@ CHAIN_NODES = 2
 CHAIN_BATCH = 8
 """Where nothing was measured, chains of up to two nodes walk from eight rows on, and everything else takes the mask."""
 KEPT_CHOICES = 256
+CANDIDATES = (Chain.name, TreeMask.name, Hybrid.name)
+"""What it chooses from."""
 
 
 class Case(NamedTuple):
@@ -95,9 +97,10 @@ class Auto(VerifyStrategy):
             return self._by_default(tree, batch, "no such topology was measured")
         times = table.times_us[case]
         name = min(times, key=times.__getitem__)
-        others = ", ".join(f"{other} {us:.1f}" for other, us in times.items() if other != name)
+        others = ", ".join(f"{other} {_micro(us)}" for other, us in times.items() if other != name)
         kind = "a chain" if case.is_chain else "a tree"
-        why = f"auto: {name}, because it took {times[name]:.1f} us ({others}) on {kind} of {case.nodes} nodes"
+        took = f"{_micro(times[name])} us" + (f" ({others})" if others else "")
+        why = f"auto: {name}, because it took {took} on {kind} of {case.nodes} nodes"
         return self._candidates[name], f"{why}, batch {case.batch}, on {table.device}"
 
     def _by_default(self, tree: DraftTree, batch: int, lack: str) -> tuple[VerifyStrategy, str]:
@@ -120,6 +123,10 @@ class Auto(VerifyStrategy):
         else:
             strategy = self._candidates["tree"]
         return strategy.verify(state, inputs, tree, known, fold)
+
+
+def _micro(time_us: float) -> str:
+    return f"{time_us:.{1 if time_us >= 10 else 2}f}"
 
 
 def measure_dispatch(
