@@ -32,7 +32,7 @@ class NaiveBatched(VerifyStrategy):
         known: Known | None = None,
         fold: Tensor | None = None,
     ) -> VerifyOutput:
-        from specla.ops.chunk import chunk_gated_delta_rule
+        from specla.ops.chunk import chunk_outputs
 
         state, _ = start_state(state, known, fold)
         paths = _paths(tree.tree, tree.parents.device)
@@ -41,8 +41,8 @@ class NaiveBatched(VerifyStrategy):
         places = paths.nodes.flatten()
         q, k, v, g, beta = (x.index_select(1, places).view(batch * count, length, *x.shape[2:]) for x in inputs)
         copies = state.repeat_interleave(count, dim=0)
-        out, _ = chunk_gated_delta_rule(q, k, v, g, beta, copies)
-        out = out.float().reshape(batch, count * length, *out.shape[2:]).index_select(1, paths.place_of)
+        out = chunk_outputs(q, k, v, g, beta, copies).reshape(batch, count * length, *v.shape[2:])
+        out = out.index_select(1, paths.place_of)
         return VerifyOutput(out, None, None)
 
 
