@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 
 from specla.bench.cells import Cell
 from specla.bench.normalise import KERNEL_COMMANDS
-from specla.bench.settings import ModelSettings
+from specla.bench.settings import model_config
 from specla.models.config import GatedDeltaNetConfig
 from specla.models.cost import ModelCost
 
@@ -41,12 +41,6 @@ class Estimate:
 
     seconds: float
     memory_bytes: int
-
-
-def model_config(settings: ModelSettings) -> GatedDeltaNetConfig:
-    """The shape that the settings describe."""
-    shared = GatedDeltaNetConfig.__dataclass_fields__.keys() & settings.__dataclass_fields__.keys()
-    return GatedDeltaNetConfig(**{name: getattr(settings, name) for name in shared})
 
 
 def estimate(cell: Cell, device: str, dtype: str) -> Estimate:

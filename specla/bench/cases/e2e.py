@@ -9,7 +9,7 @@ from functools import partial
 import torch
 
 from specla.bench.bandwidth import Bandwidth
-from specla.bench.cases.work import ERRORS, Events, Work, told
+from specla.bench.cases.work import ERRORS, Events, Work
 from specla.bench.cells import Cell
 from specla.bench.gate import GateResult
 from specla.bench.instruments import Instruments
@@ -18,6 +18,7 @@ from specla.bench.record import Bytes, Counts, Lossless, Record, Sample, Status
 from specla.bench.settings import ModelSettings, Settings
 from specla.bench.subject import Subject, Target, load_target, resolve_device, resolve_dtype
 from specla.bench.validate import show
+from specla.errors import told
 from specla.models.cost import ModelCost
 from specla.ops.verify import DispatchTable
 
