@@ -24,6 +24,10 @@ class Clock(ABC):
     def seconds(self, work: Callable[[], object], times: int = 1) -> float:
         """Seconds that `work`, run `times` times without a pause, takes on the device."""
 
+    def now(self) -> float:
+        """Seconds since some moment, when the device has done all that it was given."""
+        return time.perf_counter()
+
     @property
     @abstractmethod
     def free_bytes(self) -> int:
@@ -57,6 +61,10 @@ class CudaClock(Clock):
             stop.record()
         torch.cuda.synchronize(self.device)
         return float(start.elapsed_time(stop)) * 1e-3
+
+    def now(self) -> float:
+        torch.cuda.synchronize(self.device)
+        return time.perf_counter()
 
     @property
     def free_bytes(self) -> int:

@@ -1,9 +1,6 @@
 """`specla ablate` as a user meets it: what is planned, what is told, what is left behind."""
 
 import json
-import shlex
-import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,27 +9,10 @@ from rich.console import Console
 
 from specla.bench.plan import plan
 from specla.cli.kernels import kernel_lines
-from specla.cli.main import main
 from specla.ops.verify.tree import TreeMask
+from tests.cli.conftest import Run
 
-Run = Callable[[str], tuple[int, str, str]]
 SMALL = "experiment=null model=gdn-tiny measure=quick measure.sample_ms=0.2 threads=1"
-
-
-@pytest.fixture
-def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Run:
-    """Type a command in an empty folder: (exit code, stdout, stderr)."""
-    monkeypatch.chdir(tmp_path)
-
-    def type_in(words: str) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", shlex.split(words))
-        with pytest.raises(SystemExit) as end:
-            main()
-        captured = capsys.readouterr()
-        code = end.value.code
-        return (code if isinstance(code, int) else 0), captured.out, captured.err
-
-    return type_in
 
 
 @pytest.mark.parametrize(

@@ -1,39 +1,20 @@
 """The command line as a user meets it: output, exit codes, and nothing half-written after a mistake."""
 
 import json
-import shlex
 import shutil
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 import specla
-from specla.cli.main import main
 from specla.models.checkpoint import resolve_folder
+from tests.cli.conftest import Run
 
 ROOT = Path(specla.__file__).parents[1]
-Run = Callable[[str], tuple[int, str, str]]
-
-
-@pytest.fixture
-def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Run:
-    """Type a command in an empty folder: (exit code, stdout, stderr)."""
-    monkeypatch.chdir(tmp_path)
-
-    def type_in(words: str) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", shlex.split(words))
-        with pytest.raises(SystemExit) as end:
-            main()
-        captured = capsys.readouterr()
-        code = end.value.code
-        return (code if isinstance(code, int) else 0), captured.out, captured.err
-
-    return type_in
 
 
 def test_dry_run_lists_twelve_cells_and_runs_nothing(run: Run, tmp_path: Path) -> None:
