@@ -94,6 +94,15 @@ app.command("e2e")(
         """,
     )
 )
+app.command("all")(
+    measuring(
+        "bench all",
+        """What `make bench` runs: decoding end to end, then verifying, committing and deferring by themselves.
+
+        Examples: specla bench all --dry-run | specla bench all experiment=bench-verify,bench-recover
+        """,
+    )
+)
 app.command("paper")(
     measuring(
         "bench paper",
