@@ -33,6 +33,11 @@ class Clock(ABC):
     def free_bytes(self) -> int:
         """Memory of the device that nobody uses."""
 
+    @property
+    @abstractmethod
+    def total_bytes(self) -> int:
+        """All memory of the device."""
+
 
 class HostClock(Clock):
     """For the CPU, where work is done when its call returns."""
@@ -46,6 +51,10 @@ class HostClock(Clock):
     @property
     def free_bytes(self) -> int:
         return int(psutil.virtual_memory().available)
+
+    @property
+    def total_bytes(self) -> int:
+        return int(psutil.virtual_memory().total)
 
 
 class CudaClock(Clock):
@@ -69,6 +78,10 @@ class CudaClock(Clock):
     @property
     def free_bytes(self) -> int:
         return int(torch.cuda.mem_get_info(self.device)[0])
+
+    @property
+    def total_bytes(self) -> int:
+        return int(torch.cuda.mem_get_info(self.device)[1])
 
 
 def clock_for(device: str) -> Clock:

@@ -84,9 +84,11 @@ def _estimate_operation(cell: Cell, cost: ModelCost, rates: Rates) -> Estimate:
     layers, moved = cost.config.num_hidden_layers, 2 * batch * cost.state_bytes
     once = walked * (moved / rates.bytes_s + layers * rates.node_us * 1e-6) + layers * rates.layer_us * 1e-6
     sample = max((measure.sample_ms or 0.0) * 1e-3, once) + 2 * once
-    kept = nodes + 1 if cell.method.recover == "snapshot" else 1
+    # Verification by itself drops the dense states of a layer before it makes those of the next.
+    held = cost.one_layer if cell.command == "ablate verify" else cost
+    kept = (nodes + 1) * held.state_bytes if cell.method.recover == "snapshot" else cost.state_bytes
     mixers = ModelCost(mixers_alone(cost.config, cost.item_bytes), cost.item_bytes)
-    memory = batch * (kept + 2) * cost.state_bytes + 2 * mixers.weight_bytes
+    memory = batch * (kept + 2 * cost.state_bytes) + 2 * mixers.weight_bytes
     return Estimate((measure.warmup + measure.repeats) * sample, memory)
 
 

@@ -71,9 +71,13 @@ def weight_files(folder: Path) -> list[Path]:
     if index.exists():
         try:
             weight_map = json.loads(index.read_text(encoding="utf-8"))["weight_map"]
-            files = [folder / name for name in sorted(set(weight_map.values()))]
+            names = sorted(set(weight_map.values()))
+            files = [folder / name for name in names]
         except (ValueError, KeyError, TypeError, AttributeError) as damage:
             raise SpeclaError(f"{index}: damaged ({type(damage).__name__}); get the checkpoint again") from None
+        for name in names:
+            if Path(name).is_absolute() or ".." in Path(name).parts:
+                raise SpeclaError(f"{index}: names {name!r}, outside of the checkpoint's folder; do not trust it")
     else:
         files = [folder / "model.safetensors"]
     for file in files:

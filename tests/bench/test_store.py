@@ -134,10 +134,12 @@ def test_a_full_disk_leaves_the_records_whole(tmp_path: Path, monkeypatch: pytes
         run.append(decode_record())
         before = (run.path / "records.jsonl").read_bytes()
         monkeypatch.setattr(os, "fsync", full)
-        with pytest.raises(OSError, match="No space"):
+        with pytest.raises(OSError, match="No space") as full_disk:
             run.append(decode_record(Method("hybrid", "factors")))
-        with pytest.raises(OSError, match="No space"):
+        assert full_disk.value.filename == str(run.path / "records.jsonl")
+        with pytest.raises(OSError, match="No space") as full_disk:
             run.write_summary({"status": "passed"})
+        assert full_disk.value.filename == str(run.path / "summary.json")
         assert (run.path / "records.jsonl").read_bytes() == before
         assert len(run.records) == 1
         assert not list(run.path.glob(".*")) and not (run.path / "summary.json").exists()
