@@ -227,11 +227,16 @@ class RunFolder:
 
 
 def run_paths(root: Path) -> list[Path]:
-    """The run folders under `root`, the newest last: by the time of their last record."""
+    """The run folders under `root`, the newest last: by their last record or summary, one that was resumed included."""
     if not root.is_dir():
         return []
     found = [path.parent for path in root.glob(f"*/{RECORDS}")]
-    return sorted(found, key=lambda path: ((path / RECORDS).stat().st_mtime_ns, path.name))
+    return sorted(found, key=lambda path: (_written(path), path.name))
+
+
+def _written(run: Path) -> int:
+    files = [file for file in (run / RECORDS, run / SUMMARY) if file.exists()]
+    return max((file.stat().st_mtime_ns for file in files), default=0)
 
 
 def newest_run(root: Path) -> Path:

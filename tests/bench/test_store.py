@@ -174,6 +174,11 @@ def test_newest_and_listing(tmp_path: Path) -> None:
         os.utime(run.path / "records.jsonl", (1e9 - age, 1e9 - age))
     assert newest_run(tmp_path).name.startswith("c-")
     assert [path.name[0] for path in run_paths(tmp_path)] == ["b", "a", "c"]
+    # A run that kept all of its cells wrote its summary alone, and is the one that was asked for last.
+    resumed = run_paths(tmp_path)[0]
+    (resumed / "summary.json").write_text("{}")
+    assert newest_run(tmp_path) == resumed
+    (resumed / "summary.json").unlink()
     infos = list_runs(tmp_path)
     assert infos[0].cells == 2 and infos[0].counts == {"passed": 1, "failed": 1}
     (run.path / "records.jsonl").write_text('{"schema": 9}\n')
