@@ -21,8 +21,8 @@ help: ## this list
 
 install: $(STAMP) ## .venv with specla, its tools, and the tested versions
 
-bench: $(STAMP) ## the main measurement, then its report in reports/; picks up where it was stopped
-	@status=0; $(BIN)/specla bench e2e experiment=bench || status=$$?; \
+bench: $(STAMP) ## decoding and its operations measured, then their report in reports/; picks up where it was stopped
+	@status=0; $(BIN)/specla bench all || status=$$?; \
 	case $$status in 0|3|4) $(BIN)/specla report || exit ;; esac; exit $$status
 
 bench-gpu: $(STAMP) ## every verification of the published 1.3B shape on one GPU, then its report; four minutes

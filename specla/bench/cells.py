@@ -15,6 +15,12 @@ from specla.topology import DraftTree
 COMMANDS: Mapping[str, tuple[tuple[str, str | None], ...]] = {
     "generate": (("generate", None),),
     "bench e2e": ((END_TO_END, None),),
+    "bench all": (
+        (END_TO_END, "bench"),
+        ("ablate verify", "bench-verify"),
+        ("ablate recover", "bench-recover"),
+        ("ablate defer", "bench-defer"),
+    ),
     "bench paper": (
         (END_TO_END, "paper-e2e"),
         ("ablate verify", "paper-verify"),

@@ -60,10 +60,19 @@ class Clock(ABC):
     def seconds(self, work: Run, times: int = 1) -> float:
         """Seconds that `work`, run `times` times without a pause, takes on the device, launches included."""
 
+    def now(self) -> float:
+        """Seconds since some moment, when the device has done all that it was given."""
+        return time.perf_counter()
+
     @property
     @abstractmethod
     def free_bytes(self) -> int:
         """Memory of the device that nobody uses."""
+
+    @property
+    @abstractmethod
+    def total_bytes(self) -> int:
+        """All memory of the device."""
 
     @property
     def cache_bytes(self) -> int:
@@ -103,6 +112,10 @@ class HostClock(Clock):
     def free_bytes(self) -> int:
         return int(psutil.virtual_memory().available)
 
+    @property
+    def total_bytes(self) -> int:
+        return int(psutil.virtual_memory().total)
+
 
 class CudaClock(Clock):
     """Between two events on the stream: of a replayed graph in its stopwatches, of the launches themselves elsewhere.
@@ -120,9 +133,17 @@ class CudaClock(Clock):
         self._graphs.settle()
         return self._graphs.elapsed(work, times)
 
+    def now(self) -> float:
+        torch.cuda.synchronize(self.device)
+        return time.perf_counter()
+
     @property
     def free_bytes(self) -> int:
         return self._graphs.free_bytes
+
+    @property
+    def total_bytes(self) -> int:
+        return int(torch.cuda.mem_get_info(self.device)[1])
 
     @property
     def cache_bytes(self) -> int:

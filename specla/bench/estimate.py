@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 
 from specla.bench.cells import Cell
 from specla.bench.normalise import KERNEL_COMMANDS
-from specla.bench.settings import ModelSettings
+from specla.bench.settings import model_config
 from specla.models.config import GatedDeltaNetConfig
 from specla.models.cost import ModelCost
 
@@ -43,12 +43,6 @@ class Estimate:
 
     seconds: float
     memory_bytes: int
-
-
-def model_config(settings: ModelSettings) -> GatedDeltaNetConfig:
-    """The shape that the settings describe."""
-    shared = GatedDeltaNetConfig.__dataclass_fields__.keys() & settings.__dataclass_fields__.keys()
-    return GatedDeltaNetConfig(**{name: getattr(settings, name) for name in shared})
 
 
 def estimate(cell: Cell, device: str, dtype: str) -> Estimate:
@@ -92,9 +86,9 @@ def _estimate_operation(cell: Cell, cost: ModelCost, rates: Rates) -> Estimate:
     layers, moved = cost.config.num_hidden_layers, 2 * batch * cost.state_bytes
     once = walked * (moved / rates.bytes_s + layers * rates.node_us * 1e-6) + layers * rates.layer_us * 1e-6
     sample = max((measure.sample_ms or 0.0) * 1e-3, once) + 2 * once
-    # A verification's states are dropped before the next layer's; for a commit those of all layers are there at once.
-    kept = (cost.one_layer if cell.command == "ablate verify" else cost).state_bytes
-    kept *= nodes + 1 if cell.method.recover == "snapshot" else 1
+    # Verification by itself drops the dense states of a layer before it makes those of the next.
+    held = cost.one_layer if cell.command == "ablate verify" else cost
+    kept = (nodes + 1) * held.state_bytes if cell.method.recover == "snapshot" else cost.state_bytes
     mixers = ModelCost(mixers_alone(cost.config, cost.item_bytes), cost.item_bytes)
     memory = batch * (kept + 2 * cost.state_bytes) + 2 * mixers.weight_bytes
     return Estimate(rates.prepare_s + (measure.warmup + measure.repeats) * sample, memory)

@@ -1,13 +1,10 @@
 """Timing decodes: one shared prefill, paired and interleaved repeats, windows that end before any row is idle."""
 
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-import torch
-
 from specla.bench.cells import Cell
-from specla.bench.clock import quiet
+from specla.bench.clock import clock_for, quiet
 from specla.bench.counting import counts
 from specla.bench.gate import GateResult, check_texts
 from specla.bench.record import Counts, Sample, Split
@@ -45,6 +42,7 @@ class Method:
 
     def __init__(self, cell: Cell, subject: Subject, table: DispatchTable | None = None) -> None:
         self.cell, self.subject = cell, subject
+        self.clock = clock_for(str(subject.model.device))
         engine = cell.settings.engine
         assert engine.verify is not None and engine.recover is not None
         self.recover = Recovery(engine.recover, engine.ring or RING)
@@ -92,9 +90,9 @@ class Method:
         decoding, steps = self.start(item), list[Step]()
         seconds = 0.0
         while not any(decoding.finished):
-            started = _now(self.subject)
+            started = self.clock.now()
             steps.append(decoding.step())
-            seconds += _now(self.subject) - started
+            seconds += self.clock.now() - started
             trace_rows(decoding)
         gated = self.texts.get(item.index, [])
         for row, text in enumerate(decoding.emitted):
@@ -191,9 +189,3 @@ def _sample(repeat: int, item: Item, order: int, timed: Timed, ar: Timed) -> Sam
         ar_tokens=ar.tokens,
         split_us=timed.split,
     )
-
-
-def _now(subject: Subject) -> float:
-    if subject.model.device.type == "cuda":
-        torch.cuda.synchronize()
-    return time.perf_counter()

@@ -2,7 +2,7 @@
 
 import hashlib
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
@@ -11,6 +11,8 @@ import yaml
 from specla.bench.cases import prepare_work
 from specla.bench.cases.work import Events, Work
 from specla.bench.cells import Cell, Plan
+from specla.bench.clock import clock_for
+from specla.bench.estimate import estimate
 from specla.bench.instruments import Instruments
 from specla.bench.machine import code_digest, device_name, machine_record
 from specla.bench.planned import planned_record
@@ -71,7 +73,8 @@ def prepare(plan: Plan) -> Prepared:
     for cell in plan.cells:
         if cell.status == "pending":
             require_device(device_of(cell))
-    works = prepare_work(plan.cells)
+    refused = {cell.config_hash: reason for cell in plan.cells if (reason := _too_large(cell))}
+    works = prepare_work(cell for cell in plan.cells if cell.config_hash not in refused)
     data = {cell.config_hash: work.digest for work in works for cell in work.cells}
     code, planned, digests = code_digest(), {}, []
     for cell in plan.cells:
@@ -80,6 +83,9 @@ def prepare(plan: Plan) -> Prepared:
         inputs = (data.get(cell.config_hash, ""), device_name(device), dtype)
         fingerprint = _sha256(cell.config_hash, code, *inputs, torch.__version__)
         planned[cell.config_hash] = planned_record(cell, fingerprint, device, dtype)
+        if cell.config_hash in refused:
+            failed = replace(planned[cell.config_hash], status=Status.FAILED, reason=refused[cell.config_hash])
+            planned[cell.config_hash] = failed
         digests.append(_sha256(*inputs))
     return Prepared(plan, works, planned, _sha256(plan.config_hash, *digests))
 
@@ -92,6 +98,17 @@ def device_of(cell: Cell) -> str:
 def main_device(plan: Plan) -> str:
     """The device that a run is named after: a GPU, where decodes run on the CPU and operations on both."""
     return max(map(device_of, plan.cells), key=lambda name: name.startswith("cuda"))
+
+
+def _too_large(cell: Cell) -> str:
+    """Why a cell cannot fit the memory of its device, or nothing. It would take the machine down with it."""
+    device = device_of(cell)
+    dtype = str(resolve_dtype(cell.settings.dtype, device)).removeprefix("torch.")
+    wanted, whole = estimate(cell, device, dtype).memory_bytes, clock_for(device).total_bytes
+    if cell.status != "pending" or wanted <= whole:
+        return ""
+    sizes = f"weights and states take about {wanted / 2**30:.1f} GiB, and {device} has {whole / 2**30:.1f} GiB"
+    return f"too large: {sizes}; use a smaller batch, tree or model"
 
 
 def run(prepared: Prepared, out: Path, slug: str, resume: bool, observer: Observer) -> RunResult:
@@ -117,12 +134,17 @@ def run(prepared: Prepared, out: Path, slug: str, resume: bool, observer: Observ
             folder.log(line)
             observer.log(line)
 
+        def keep(one: Record) -> None:
+            if one.fingerprint not in finished:
+                folder.append(one)
+                if one.status is Status.FAILED:
+                    log(f"failed: {' '.join(one.overrides)}: {one.reason}")
+
         folder.log(f"started: {plan.command} {' '.join(plan.words)}".rstrip())
         for note in (*folder.notes, *plan.notes):
             log(note)
         for record in prepared.planned.values():
-            if record.fingerprint not in folder.finished or not resume:
-                folder.append(record)
+            keep(record)
         todo = [
             [cell for cell in work.cells if prepared.planned[cell.config_hash].fingerprint not in finished]
             for work in prepared.works
@@ -130,12 +152,6 @@ def run(prepared: Prepared, out: Path, slug: str, resume: bool, observer: Observ
         if kept := sum(1 for record in prepared.planned.values() if record.fingerprint in finished):
             log(f"{kept} of {len(plan.cells)} cells were measured earlier with the same code and inputs: kept")
         observer.total(sum(work.units(cells) for work, cells in zip(prepared.works, todo, strict=True)))
-
-        def keep(one: Record) -> None:
-            if one.fingerprint not in finished:
-                folder.append(one)
-                if one.status is Status.FAILED:
-                    log(f"failed: {' '.join(one.overrides)}: {one.reason}")
 
         def document() -> Document:
             return build_document(folder.records, plan.command, folder.path.name, device_name(device))

@@ -11,6 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from specla.models.config import GatedDeltaNetConfig
+
 Alpha = float | tuple[float, ...] | tuple[tuple[float, ...], ...]
 """A share accepted: one, or one a depth (the last serves deeper levels), or for every depth one a sibling rank."""
 
@@ -219,6 +221,12 @@ def put(settings: Settings, values: Mapping[str, Any]) -> Settings:
 def to_plain(settings: Settings) -> dict[str, Any]:
     """Nested dictionaries and lists, for YAML and JSON."""
     return {str(key): _plain(value) for key, value in dataclasses.asdict(settings).items()}
+
+
+def model_config(settings: ModelSettings) -> GatedDeltaNetConfig:
+    """The shape that the settings describe."""
+    shared = GatedDeltaNetConfig.__dataclass_fields__.keys() & settings.__dataclass_fields__.keys()
+    return GatedDeltaNetConfig(**{name: getattr(settings, name) for name in shared})
 
 
 def config_hash(settings: Settings, *more: str) -> str:

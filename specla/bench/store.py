@@ -9,7 +9,8 @@ import fcntl
 import json
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from io import FileIO
@@ -84,11 +85,21 @@ def _is_json(raw: bytes) -> bool:
     return True
 
 
+@contextmanager
+def _naming(path: Path) -> Iterator[None]:
+    """Disk errors from writing an open file name no file: this adds it, for the one line that a user reads."""
+    try:
+        yield
+    except OSError as error:
+        error.filename = error.filename or str(path)
+        raise
+
+
 def write_atomically(path: Path, text: str) -> None:
     """Write a whole file or leave the old one: a temporary sibling, fsync, rename."""
     beside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
-        with open(beside, "w", encoding="utf-8") as file:
+        with _naming(path), open(beside, "w", encoding="utf-8") as file:
             file.write(text)
             file.flush()
             os.fsync(file.fileno())
@@ -184,14 +195,15 @@ class RunFolder:
         if self._file is None:
             raise ValueError(f"{self.path} is closed")
         start = self._file.seek(0, os.SEEK_END)
-        try:
-            rest = to_json(record).encode() + b"\n"
-            while rest:
-                rest = rest[self._file.write(rest) :]
-            os.fsync(self._file.fileno())
-        except OSError:
-            self._file.truncate(start)
-            raise
+        with _naming(self.path / RECORDS):
+            try:
+                rest = to_json(record).encode() + b"\n"
+                while rest:
+                    rest = rest[self._file.write(rest) :]
+                os.fsync(self._file.fileno())
+            except OSError:
+                self._file.truncate(start)
+                raise
         self._added.append(record)
 
     def write_summary(self, document: Mapping[str, Any]) -> None:
@@ -212,7 +224,7 @@ class RunFolder:
 
     def log(self, line: str) -> None:
         """Add a line, with the time, to log.txt."""
-        with open(self.path / LOG, "a", encoding="utf-8") as file:
+        with _naming(self.path / LOG), open(self.path / LOG, "a", encoding="utf-8") as file:
             file.write(f"{datetime.now(UTC).isoformat(timespec='seconds')} {line}\n")
 
     def close(self) -> None:
@@ -229,11 +241,16 @@ class RunFolder:
 
 
 def run_paths(root: Path) -> list[Path]:
-    """The run folders under `root`, the newest last: by the time of their last record."""
+    """The run folders under `root`, the newest last: by their last record or summary, one that was resumed included."""
     if not root.is_dir():
         return []
     found = [path.parent for path in root.glob(f"*/{RECORDS}")]
-    return sorted(found, key=lambda path: ((path / RECORDS).stat().st_mtime_ns, path.name))
+    return sorted(found, key=lambda path: (_written(path), path.name))
+
+
+def _written(run: Path) -> int:
+    files = [file for file in (run / RECORDS, run / SUMMARY) if file.exists()]
+    return max((file.stat().st_mtime_ns for file in files), default=0)
 
 
 def newest_run(root: Path) -> Path:

@@ -7,9 +7,8 @@ from functools import cached_property
 
 import torch
 
-from specla.bench.estimate import model_config
 from specla.bench.normalise import KERNEL_COMMANDS
-from specla.bench.settings import ModelSettings, Settings
+from specla.bench.settings import ModelSettings, Settings, model_config
 from specla.bench.workloads.base import Prompt, load_prompts, prompts_digest
 from specla.drafters.base import NoDrafter
 from specla.engine.decode import Decoding, Prefilled, StopRule, prefill

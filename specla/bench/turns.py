@@ -37,7 +37,7 @@ from specla.bench.run import Prepared, prepare
 from specla.bench.settings import to_plain
 from specla.bench.subject import Item, Subject
 from specla.engine.decode import Decoding
-from specla.errors import SpeclaError
+from specla.errors import SpeclaError, told
 from specla.models.cost import ModelCost
 
 PROTOCOL = 1
@@ -74,8 +74,7 @@ class Seat:
         try:
             result, counts = gate(self.method, self.subject.items)
         except (SpeclaError, RuntimeError, ValueError, AssertionError) as error:
-            reason = f"{type(error).__name__}: {error}".strip().splitlines()[0]
-            return replace(self.planned, status=Status.FAILED, reason=reason)
+            return replace(self.planned, status=Status.FAILED, reason=told(error))
         found = replace(
             self.planned,
             lossless=result.lossless,

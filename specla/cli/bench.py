@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from specla.cli.console import ConfigDir, JsonFlag, Overrides, log, print_json, progress
+from specla.cli.console import ConfigDir, JsonFlag, Overrides, folder_option, log, print_json, progress
 
 if TYPE_CHECKING:
     from specla.bench.plan import Plan
@@ -15,7 +15,7 @@ app = typer.Typer(
     no_args_is_help=True, help="Measure decoding end to end, beside autoregressive decoding and the baselines."
 )
 
-Out = Annotated[Path, typer.Option("--out", help="The folder of runs.")]
+Out = Annotated[Path, folder_option("--out", "The folder of runs.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="List the cells with rough estimates; run nothing.")]
 NoResume = Annotated[bool, typer.Option("--no-resume", help="Measure finished cells again.")]
 Cfg = Annotated[bool, typer.Option("--cfg", help="Print the composed configuration of the first cell and exit.")]
@@ -91,6 +91,15 @@ app.command("e2e")(
 
         Examples: specla bench e2e topology=chain,kary drafter=ngram,oracle drafter.alpha=0.6,0.8
         | specla bench e2e experiment=bench --dry-run
+        """,
+    )
+)
+app.command("all")(
+    measuring(
+        "bench all",
+        """What `make bench` runs: decoding end to end, then verifying, committing and deferring by themselves.
+
+        Examples: specla bench all --dry-run | specla bench all experiment=bench-verify,bench-recover
         """,
     )
 )

@@ -5,14 +5,17 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+from specla.errors import SpeclaError
+
 Overrides = Annotated[
     list[str] | None,
     typer.Argument(
-        help="Hydra overrides: model=gdn-mini topology=chain,kary topology.length=2,4 ...", metavar="[OVERRIDE]..."
+        help="Hydra overrides: model=gdn-mini topology=chain,kary topology.length=2,4 ...", metavar="OVERRIDE"
     ),
 ]
 JsonFlag = Annotated[bool, typer.Option("--json", help="The last line of stdout is one JSON document.")]
@@ -21,6 +24,17 @@ ConfigDir = Annotated[
 ]
 
 _LINE_EVERY_SECONDS = 10.0
+
+
+def folder_option(name: str, help_text: str) -> Any:
+    """An option that names a folder. An empty word, most often a variable that was not set, is refused."""
+
+    def folder(text: str | Path) -> Path:
+        if not str(text):
+            raise SpeclaError(f"{name}='': name a folder, or leave the option out")
+        return Path(text)
+
+    return typer.Option(name, parser=folder, metavar="FOLDER", help=help_text)
 
 
 def log(line: str) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from specla.cli.compare import EXIT, MarkdownFile, append_summary, show_comparison
-from specla.cli.console import JsonFlag, log, print_json, progress
+from specla.cli.console import JsonFlag, folder_option, log, print_json, progress
 from specla.errors import SpeclaError
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ def regress(
     ] = None,
     exact_only: Annotated[bool, typer.Option("--exact-only", help="Check the exact figures and time nothing.")] = False,
     record: Annotated[bool, typer.Option("--record", help="Record the exact figures as they are now.")] = False,
-    out: Annotated[Path, typer.Option("--out", help="The folder that gets both sides' runs.")] = Path("runs/regress"),
+    out: Annotated[Path, folder_option("--out", "The folder that gets both sides' runs.")] = Path("runs/regress"),
     markdown: MarkdownFile = None,
     json: JsonFlag = False,
 ) -> None:

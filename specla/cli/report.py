@@ -5,13 +5,13 @@ from typing import Annotated
 
 import typer
 
-from specla.cli.console import JsonFlag, print_json
+from specla.cli.console import JsonFlag, folder_option, print_json
 
 
 def report(
     runs: Annotated[list[Path] | None, typer.Argument(help="Run folders; the newest run where none is given.")] = None,
-    out: Annotated[Path, typer.Option("--out", help="The folder of reports.")] = Path("reports"),
-    runs_folder: Annotated[Path, typer.Option("--runs", help="Where the newest run is looked for.")] = Path("runs"),
+    out: Annotated[Path, folder_option("--out", "The folder of reports.")] = Path("reports"),
+    runs_folder: Annotated[Path, folder_option("--runs", "Where the newest run is looked for.")] = Path("runs"),
     name: Annotated[str | None, typer.Option("--name", help="The report's name; the first run's unless given.")] = None,
     json: JsonFlag = False,
 ) -> None:

@@ -88,7 +88,7 @@ def _stack(records: list[LayerRecord], needs: frozenset[str]) -> Record:
     if "factors" in needs:
         factors = stack_factors([output.factors for output in outputs if output.factors is not None])
     if "states" in needs:
-        states = torch.cat([output.states for output in outputs if output.states is not None])
+        states = tuple(output.states for output in outputs if output.states is not None)
     if "gated" in needs:
         gated = NodeInputs(*(torch.cat(parts) for parts in zip(*(record.inputs for record in records), strict=True)))
     return Record(factors=factors, states=states, gated=gated)

@@ -11,7 +11,7 @@ from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntry
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from specla.errors import SpeclaError
+from specla.errors import SpeclaError, first_line
 from specla.models.config import GatedDeltaNetConfig
 from specla.models.gated_deltanet import GatedDeltaNetLM
 
@@ -47,7 +47,7 @@ def resolve_folder(path: str) -> Path:
         patterns = ["*.json", "*.safetensors", "*.model", "*.txt"]
         return Path(snapshot_download(path, allow_patterns=patterns))
     except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, OSError) as problem:
-        reason = str(problem).strip().splitlines()[0] if str(problem).strip() else type(problem).__name__
+        reason = first_line(problem)
         raise SpeclaError(f"model.path={path}: no such folder, and the hub did not give it ({reason})") from None
 
 
@@ -71,9 +71,13 @@ def weight_files(folder: Path) -> list[Path]:
     if index.exists():
         try:
             weight_map = json.loads(index.read_text(encoding="utf-8"))["weight_map"]
-            files = [folder / name for name in sorted(set(weight_map.values()))]
+            names = sorted(set(weight_map.values()))
+            files = [folder / name for name in names]
         except (ValueError, KeyError, TypeError, AttributeError) as damage:
             raise SpeclaError(f"{index}: damaged ({type(damage).__name__}); get the checkpoint again") from None
+        for name in names:
+            if Path(name).is_absolute() or ".." in Path(name).parts:
+                raise SpeclaError(f"{index}: names {name!r}, outside of the checkpoint's folder; do not trust it")
     else:
         files = [folder / "model.safetensors"]
     for file in files:

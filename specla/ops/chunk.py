@@ -8,9 +8,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+CHUNK_SIZE = 64
+"""Tokens solved together."""
+
 
 def chunk_gated_delta_rule(
-    q: Tensor, k: Tensor, v: Tensor, g: Tensor, beta: Tensor, state: Tensor | None = None, chunk_size: int = 64
+    q: Tensor, k: Tensor, v: Tensor, g: Tensor, beta: Tensor, state: Tensor | None = None, chunk_size: int = CHUNK_SIZE
 ) -> tuple[Tensor, Tensor]:
     """Run the gated delta rule over T tokens.
 
@@ -30,12 +33,20 @@ def chunk_gated_delta_rule(
     """
     # Mixed-precision training must not round the state: inside, everything is float32.
     with torch.autocast(q.device.type, enabled=False):
-        return _chunk_gated_delta_rule(q, k, v, g, beta, state, chunk_size)
+        out, after = _run_chunks(q, k, v, g, beta, state, chunk_size, final_state=True)
+    assert after is not None
+    return out, after
 
 
-def _chunk_gated_delta_rule(
-    q: Tensor, k: Tensor, v: Tensor, g: Tensor, beta: Tensor, state: Tensor | None, chunk_size: int
-) -> tuple[Tensor, Tensor]:
+def chunk_outputs(q: Tensor, k: Tensor, v: Tensor, g: Tensor, beta: Tensor, state: Tensor | None = None) -> Tensor:
+    """The outputs of `chunk_gated_delta_rule` alone; the last update of the state, which nobody reads, is not run."""
+    with torch.autocast(q.device.type, enabled=False):
+        return _run_chunks(q, k, v, g, beta, state, CHUNK_SIZE, final_state=False)[0]
+
+
+def _run_chunks(
+    q: Tensor, k: Tensor, v: Tensor, g: Tensor, beta: Tensor, state: Tensor | None, chunk_size: int, final_state: bool
+) -> tuple[Tensor, Tensor | None]:
     batch, tokens, heads, key_size = q.shape
     value_heads, value_size = v.shape[2:]
     chunk = min(chunk_size, tokens)
@@ -56,16 +67,17 @@ def _chunk_gated_delta_rule(
     u_free, w = solved.split((value_size, key_size), dim=-1)
     attention = ratio * (q @ k.mT)
     wide_q = decay.exp()[..., None] * q
-    k_to_end = (sums[..., -1:] - sums).float().exp()[..., None] * k
     if state is None:
         state = q.new_zeros(batch, value_heads, value_size, key_size)
     outputs = []
     for i in range(q.shape[2]):
         u = u_free[:, :, i] - w[:, :, i] @ state.mT
         outputs.append(wide_q[:, :, i] @ state.mT + attention[:, :, i] @ u)
-        state = decay[:, :, i, -1, None, None].exp() * state + u.mT @ k_to_end[:, :, i]
+        if final_state or i + 1 < q.shape[2]:
+            k_to_end = (sums[:, :, i, -1:] - sums[:, :, i]).float().exp()[..., None] * k[:, :, i]
+            state = decay[:, :, i, -1, None, None].exp() * state + u.mT @ k_to_end
     out = torch.stack(outputs, dim=2).flatten(2, 3)[:, :, :tokens]
-    return out.transpose(1, 2), state
+    return out.transpose(1, 2), state if final_state else None
 
 
 def _expand_heads(x: Tensor, groups: int) -> Tensor:

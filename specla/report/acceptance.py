@@ -44,8 +44,10 @@ def acceptance_plot(section: Section, loaded: Loaded) -> Plot | None:
     dials = [dial for dial in DIALS if all(curve.points[dial].notna().all() for curve in found)]
     title = acceptance_title(found)
     note = "Speedup to AR against the share of first-rank drafts that the oracle gets right, and against the share of "
-    note += "all drafts that was accepted; median and 95 % interval over repeats. A diamond and its bar: break-even "
-    note += f"and its interval. Synthetic acceptance. {section.title}."
+    note += "all drafts that was accepted; median and 95 % interval over repeats. "
+    if any(curve.evens[dial].interval.median is not None for curve in found for dial in dials):
+        note += "A diamond and its bar: break-even and its interval. "
+    note += f"Synthetic acceptance. {section.title}."
     note += (
         f" {len(set(places)) - len(trees)} more trees are in the CSV alone." if len(set(places)) > len(trees) else ""
     )

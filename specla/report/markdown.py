@@ -7,7 +7,7 @@ from specla.report.claims import Judged
 from specla.report.kernel_tables import HEADINGS, kernel_markdown
 from specla.report.length import length_markdown
 from specla.report.load import Loaded, Run
-from specla.report.reading import bullet_list, conditions, section_sentences, unmeasured_sentences
+from specla.report.reading import bullet_list, claim_sentences, conditions, section_sentences, unmeasured_sentences
 from specla.report.style import Plot
 from specla.report.tables import Section, claims_markdown, speed_markdown
 
@@ -37,6 +37,8 @@ def report_markdown(
     text = f"# SpecLA: measured beside claimed\n\nStatus: **{status}**. {_covers(loaded)}\n\n"
     text += f"## Claims\n\n{claims_markdown(judged)}\n{_VERDICTS}\n"
     text += "## Reading\n\n"
+    if beside := claim_sentences(judged):
+        text += bullet_list(beside) + ("\n" if len(parts) > 1 else "")
     for section, _ in parts:
         heading = f"**{section.title}**\n\n" if len(parts) > 1 else ""
         text += heading + bullet_list(section_sentences(section, loaded)) + ("\n" if heading else "")

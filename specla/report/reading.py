@@ -8,12 +8,14 @@ import pandas as pd
 
 from specla.bench.record import Sample
 from specla.report.acceptance import even_text
+from specla.report.claims import Judged
 from specla.report.evidence import break_even_of, describe, interval_text, passed_decodes, sweeps
 from specla.report.length import length_sentences
 from specla.report.load import SETTING, Loaded, rows_of
 from specla.report.operation_reading import operation_sentences
+from specla.report.operations import OPERATIONS
 from specla.report.plots import main_cells
-from specla.report.tables import Section, number
+from specla.report.tables import Section, measured_text, number
 
 _NAMED = 4
 
@@ -29,6 +31,20 @@ def section_sentences(section: Section, loaded: Loaded) -> list[str]:
     found += length_sentences(section)
     found += _step_split(section)
     return [*found, *_gate(section), *operation_sentences(section)]
+
+
+def claim_sentences(judged: Iterable[Judged]) -> list[str]:
+    """The claims on single operations, each beside the paper's band, and on what it was measured."""
+    found = []
+    for one in judged:
+        operation = OPERATIONS.get(one.claim.id)
+        if operation is None or one.measured is None:
+            continue
+        place = "a CPU" if any(part.endswith("(a CPU)") for part in one.differs) else one.device
+        low, high = operation.band
+        told = f"{one.claim.id}: on {place}, {operation.ours} against {one.claim.baseline} gives {measured_text(one)}"
+        found.append(f"{told}; the paper has {low:.2f}x to {high:.2f}x on an H100 ({one.verdict.replace('_', ' ')}).")
+    return found
 
 
 def conditions(section: Section, loaded: Loaded) -> list[str]:
@@ -91,7 +107,8 @@ def _does_not_pay(passed: pd.DataFrame) -> list[str]:
         told = f"Speculation does not pay in {len(slower)} of {len(passed)} cells (the interval lies below 1): "
         told += _by_verify(slower, passed) + "."
     if len(unsure):
-        told += f" In {len(unsure)} more the interval includes 1: no difference was shown."
+        rest = f"{len(unsure)} of them" if slower.empty else f"{len(unsure)} more"
+        told += f" In {rest} the interval includes 1: no difference was shown."
     few = int((passed.low.isna()).sum())
     if few:
         told += f" {few} cells have too few repeats for an interval."

@@ -1,7 +1,7 @@
 """From the words of `specla train` to typed options: conf/train/*.yaml first, then what the user typed."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -11,6 +11,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from specla.bench.compose import composer
 from specla.bench.confdir import conf_dir, own_conf_dir
+from specla.bench.settings import model_config
 from specla.bench.validate import nearest
 from specla.errors import SpeclaError
 from specla.models.checkpoint import ASSETS
@@ -104,11 +105,8 @@ def target_options(words: Sequence[str], config_dir: str | None = None) -> tuple
     own = None if config_dir is None else own_conf_dir(config_dir)
     choices = tuple(word for word in model_words if word.startswith("model="))
     values = tuple(word for word in model_words if word not in choices)
-    model = composer(conf_dir(), own).settings(choices, values).model
-    shared = GatedDeltaNetConfig.__dataclass_fields__.keys() & model.__dataclass_fields__.keys()
-    config = GatedDeltaNetConfig(
-        **{name: getattr(model, name) for name in shared}, bos_token_id=END_OF_TEXT_ID, eos_token_id=END_OF_TEXT_ID
-    )
+    shape = model_config(composer(conf_dir(), own).settings(choices, values).model)
+    config = replace(shape, bos_token_id=END_OF_TEXT_ID, eos_token_id=END_OF_TEXT_ID)
     for name in ("steps", "batch_size", "sequence_length", "save_every"):
         if getattr(read, name) < 1:
             raise SpeclaError(f"{name}={getattr(read, name)}: give 1 or more")

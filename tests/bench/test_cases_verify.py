@@ -7,8 +7,9 @@ import pytest
 import torch
 
 from specla.bench.cases.layers import RandomLayers, Truth, relative_rms
-from specla.bench.estimate import MIXER_BYTES, mixers_alone, model_config
+from specla.bench.estimate import MIXER_BYTES, mixers_alone
 from specla.bench.plan import plan
+from specla.bench.settings import model_config
 from specla.models.cost import ModelCost
 from specla.ops.types import VerifyOutput
 from specla.ops.verify.tree import TreeMask

@@ -280,7 +280,7 @@ def test_a_missing_input_is_an_error_alone_and_a_reason_in_a_sweep() -> None:
         e2e("workload=gsm8k topology=chain,kary")
 
 
-@pytest.mark.parametrize("command", [command for command in COMMANDS if command != "bench paper"])
+@pytest.mark.parametrize("command", [command for command, parts in COMMANDS.items() if len(parts) == 1])
 def test_every_command_plans_by_itself(command: str) -> None:
     planned = plan(command, [])
     assert planned.command == command
@@ -351,6 +351,18 @@ def test_bench_paper_runs_every_claim() -> None:
     assert len({cell.config_hash for cell in planned.cells}) == len(planned.cells)
     only = plan("bench paper", ["experiment=paper-defer", "workload.batch=1"])
     assert {cell.command for cell in only.cells} == {"ablate defer"}
+
+
+def test_bench_all_is_decoding_and_every_operation_in_one_run() -> None:
+    planned = plan("bench all", [])
+    assert [*dict.fromkeys(cell.command for cell in planned.cells)] == [END_TO_END, *KERNEL_COMMANDS]
+    assert {cell.status for cell in planned.cells} == {"pending"}
+    decodes = {cell.config_hash for cell in planned.cells if cell.command == END_TO_END}
+    assert decodes == {cell.config_hash for cell in e2e("experiment=bench").cells}
+    assert {cell.settings.threads for cell in planned.cells} == {1}
+    operations = [cell for cell in planned.cells if cell.command != END_TO_END]
+    assert {cell.group for cell in operations} == {"verify", "recover", "defer"}
+    assert all(cell.settings.measure.repeats >= 5 for cell in operations)
 
 
 def test_the_same_words_give_the_same_hashes() -> None:

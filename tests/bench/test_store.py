@@ -150,10 +150,12 @@ def test_a_full_disk_leaves_the_records_whole(tmp_path: Path, monkeypatch: pytes
         run.append(decode_record())
         before = (run.path / "records.jsonl").read_bytes()
         monkeypatch.setattr(os, "fsync", full)
-        with pytest.raises(OSError, match="No space"):
+        with pytest.raises(OSError, match="No space") as full_disk:
             run.append(decode_record(Method("hybrid", "factors")))
-        with pytest.raises(OSError, match="No space"):
+        assert full_disk.value.filename == str(run.path / "records.jsonl")
+        with pytest.raises(OSError, match="No space") as full_disk:
             run.write_summary({"status": "passed"})
+        assert full_disk.value.filename == str(run.path / "summary.json")
         assert (run.path / "records.jsonl").read_bytes() == before
         assert len(run.records) == 1
         assert not list(run.path.glob(".*")) and not (run.path / "summary.json").exists()
@@ -188,6 +190,11 @@ def test_newest_and_listing(tmp_path: Path) -> None:
         os.utime(run.path / "records.jsonl", (1e9 - age, 1e9 - age))
     assert newest_run(tmp_path).name.startswith("c-")
     assert [path.name[0] for path in run_paths(tmp_path)] == ["b", "a", "c"]
+    # A run that kept all of its cells wrote its summary alone, and is the one that was asked for last.
+    resumed = run_paths(tmp_path)[0]
+    (resumed / "summary.json").write_text("{}")
+    assert newest_run(tmp_path) == resumed
+    (resumed / "summary.json").unlink()
     infos = list_runs(tmp_path)
     assert infos[0].cells == 2 and infos[0].counts == {"passed": 1, "failed": 1}
     (run.path / "records.jsonl").write_text('{"schema": 9}\n')

@@ -1,9 +1,6 @@
 """`specla ablate` as a user meets it: what is planned, what is told, what is left behind."""
 
 import json
-import shlex
-import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,27 +9,11 @@ from rich.console import Console
 
 from specla.bench.plan import plan
 from specla.cli.kernels import kernel_lines
-from specla.cli.main import main
+from specla.ops.verify.hybrid import Hybrid
 from specla.ops.verify.tree import TreeMask
+from tests.cli.conftest import Run
 
-Run = Callable[[str], tuple[int, str, str]]
 SMALL = "experiment=null model=gdn-tiny measure=quick measure.sample_ms=0.2 threads=1"
-
-
-@pytest.fixture
-def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Run:
-    """Type a command in an empty folder: (exit code, stdout, stderr)."""
-    monkeypatch.chdir(tmp_path)
-
-    def type_in(words: str) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", shlex.split(words))
-        with pytest.raises(SystemExit) as end:
-            main()
-        captured = capsys.readouterr()
-        code = end.value.code
-        return (code if isinstance(code, int) else 0), captured.out, captured.err
-
-    return type_in
 
 
 @pytest.mark.parametrize(
@@ -44,6 +25,7 @@ def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp
         ("ablate acceptance", 2 * 8 + 1),
         ("ablate length", 2 * 6 + 1),
         ("bench paper", None),
+        ("bench all", None),
     ],
 )
 def test_a_dry_run_of_every_preset(command: str, cells: int | None, run: Run, tmp_path: Path) -> None:
@@ -101,6 +83,25 @@ def test_a_wrong_strategy_ends_with_4(run: Run, monkeypatch: pytest.MonkeyPatch)
     assert any(line.startswith("failed: ") and told in line for line in err.splitlines())
     assert any(line.startswith(f"failed: {told}") for line in out.splitlines())
     assert any(line.split()[:2] == ["tree", "failed"] for line in out.splitlines())
+
+
+def test_a_part_that_fails_leaves_the_others_to_the_report(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    right = Hybrid.verify
+    monkeypatch.setattr(Hybrid, "verify", lambda self, *inputs: right(self, *inputs)._replace(out=inputs[1].v.float()))
+    words = "model=gdn-tiny measure.sample_ms=0.2 workload.batch=1 topology.nodes=8 engine.verify=hybrid"
+    code, out, _ = run(f"specla bench all experiment=bench-verify,bench-recover,bench-defer {words} --json")
+    document = json.loads(out.splitlines()[-1])
+    assert (code, document["status"], document["command"]) == (4, "failed", "bench all")
+    statuses: dict[str, set[str]] = {}
+    for cell in document["cells"]:
+        statuses.setdefault(cell["group"], set()).add(cell["status"])
+    assert statuses.keys() == {"verify", "recover", "defer"}
+    assert statuses["verify"] == {"failed"} and "passed" in statuses["recover"]
+    code, out, _ = run("specla report")
+    text = Path(out.strip()).read_text()
+    assert code == 0 and "Status: **failed**" in text
+    claims = {line.split("|")[1].strip(): line for line in text.splitlines() if line.startswith("| ")}
+    assert "not_measured" in claims["VERIFY"] and "not_measured" not in claims["RECOVER"]
 
 
 @pytest.mark.parametrize(

@@ -1,39 +1,23 @@
 """The command line as a user meets it: output, exit codes, and nothing half-written after a mistake."""
 
+import errno
 import json
-import shlex
+import os
+import re
 import shutil
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 import specla
-from specla.cli.main import main
 from specla.models.checkpoint import resolve_folder
+from tests.cli.conftest import Run
 
 ROOT = Path(specla.__file__).parents[1]
-Run = Callable[[str], tuple[int, str, str]]
-
-
-@pytest.fixture
-def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Run:
-    """Type a command in an empty folder: (exit code, stdout, stderr)."""
-    monkeypatch.chdir(tmp_path)
-
-    def type_in(words: str) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", shlex.split(words))
-        with pytest.raises(SystemExit) as end:
-            main()
-        captured = capsys.readouterr()
-        code = end.value.code
-        return (code if isinstance(code, int) else 0), captured.out, captured.err
-
-    return type_in
 
 
 def test_dry_run_lists_twelve_cells_and_runs_nothing(run: Run, tmp_path: Path) -> None:
@@ -99,6 +83,37 @@ def test_a_file_where_the_runs_should_be(run: Run, tmp_path: Path) -> None:
     (tmp_path / "runs").write_text("not a folder")
     code, _, err = run("specla bench e2e experiment=smoke")
     assert code == 2 and "cannot be written" in err
+
+
+def test_a_full_disk_is_named(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(_: int) -> None:
+        if any(tmp_path.glob("runs/*/env.json")):
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    code, _, err = run("specla bench e2e experiment=smoke")
+    assert code == 4
+    assert re.search(r"^specla: runs/bench-e2e-smoke-\w+/\S+: No space left on device$", err, re.MULTILINE), err
+
+
+@pytest.mark.parametrize("words", ["bench e2e experiment=smoke --out ''", "report --out ''", "report --runs=''"])
+def test_an_empty_folder_is_refused(words: str, run: Run, tmp_path: Path) -> None:
+    code, out, err = run(f"specla {words}")
+    assert (code, out) == (2, "") and re.fullmatch(r"specla: --\w+='': name a folder, .*\n", err)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_help_shows_the_words_once(run: Run) -> None:
+    assert "[OPTIONS] [OVERRIDE]..." in run("specla bench e2e --help")[1]
+
+
+def test_cells_beyond_the_memory_fail_before_anything_is_loaded(run: Run) -> None:
+    words = "experiment=null model=gdn-tiny measure=quick threads=1 workload.batch=1,10000000 --json"
+    code, out, err = run(f"specla ablate verify {words}")
+    cells = {cell["batch"]: cell for cell in json.loads(out.splitlines()[-1])["cells"]}
+    assert code == 4 and cells[1]["status"] == "passed"
+    assert cells[10000000]["status"] == "failed" and "too large: weights and states take" in cells[10000000]["reason"]
+    assert sum(line.startswith("failed: ") for line in err.splitlines()) == 1
 
 
 @pytest.mark.parametrize("words", ["bench e3e", "bnech", "report --nope", "bench e2e --out"])

@@ -133,6 +133,16 @@ def test_damaged_index(content: str, shards: Path) -> None:
     refused(lambda: load_model(shards, torch.float32), shards / INDEX, "damaged")
 
 
+@pytest.mark.parametrize("where", ["beside", "absolute"])
+def test_an_index_that_leads_out_of_the_folder(where: str, whole: Path, tmp_path: Path) -> None:
+    """The file is there and sound, but it is not the checkpoint's."""
+    outside = tmp_path / "outside.safetensors"
+    (whole / "model.safetensors").rename(outside)
+    name = f"../{outside.name}" if where == "beside" else str(outside)
+    (whole / INDEX).write_text(json.dumps({"weight_map": {"a": name}}), encoding="utf-8")
+    refused(lambda: load_model(whole, torch.float32), whole / INDEX, name)
+
+
 def test_weights_that_do_not_fit(whole: Path) -> None:
     file = whole / "model.safetensors"
     weights = load_file(file)

@@ -11,7 +11,7 @@ from specla.engine.recovery import EngineRecovery
 from specla.models import gated_deltanet
 from specla.models.gated_deltanet import GatedDeltaNetLM
 from specla.models.state import DecodeState
-from specla.ops.chunk import chunk_gated_delta_rule
+from specla.ops.chunk import chunk_gated_delta_rule, chunk_outputs
 from specla.ops.types import HeadShape, TreeTensors
 from specla.ops.verify import get_verify
 from specla.topology import chain
@@ -155,6 +155,7 @@ def test_chunks_equal_the_recurrence(length: int, shape: HeadShape, started: boo
     wanted, wanted_state = naive(*(x.double() for x in inputs), start)
     assert_close(out, wanted, "chunk")
     assert_close(after, wanted_state, "chunk")
+    assert torch.equal(chunk_outputs(*inputs, state=state if started else None), out)
     assert torch.equal(state, before)
 
 

@@ -41,4 +41,5 @@ def step(
     found = verify.verify(state, inputs, shared(tree), *recover.pending())
     x = layer.read(inputs)
     window = torch.zeros(state.shape[0], 3, 1)
-    return found.out, Record(factors=found.factors, states=found.states, gated=inputs, x=x, window=window)
+    states = None if found.states is None else (found.states,)
+    return found.out, Record(factors=found.factors, states=states, gated=inputs, x=x, window=window)

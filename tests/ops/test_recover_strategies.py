@@ -88,7 +88,7 @@ def test_rejected_nodes_are_never_read(recover: str) -> None:
     for part in (*factors, states, *gated):
         part[:, 7] = torch.nan
     recoverer = get_recover(recover, longest=path.shape[1])
-    recoverer.commit(state, Record(factors=factors, states=states, gated=gated), path, length)
+    recoverer.commit(state, Record(factors=factors, states=(states,), gated=gated), path, length)
     recoverer.flush(state)
     assert_close(state, wanted, "commit")
 
@@ -170,10 +170,10 @@ def test_layers_stack(recover: str) -> None:
             part = None if known is None else known.rows(start, stop)
             folds = None if fold is None else fold[start:stop]
             found.append(verifier.verify(states[i], inputs[i], shared(chain(5)), part, folds))
-        stored = [output.states for output in found if output.states is not None]
+        stored = tuple(output.states for output in found if output.states is not None)
         record = Record(
             factors=stack_factors([output.factors for output in found if output.factors is not None]),
-            states=torch.cat(stored) if stored else None,
+            states=stored or None,
             gated=NodeInputs(*(torch.cat(parts) for parts in zip(*inputs, strict=True))),
         )
         path, length = paths([chain(5)] * batch, torch.randint(-1, 6, (batch,), generator=generator).tolist())

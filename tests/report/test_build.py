@@ -3,6 +3,7 @@
 import csv
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from specla.report.build import build_report
 from specla.report.evidence import interval_text
 from specla.report.load import load_runs
 from specla.report.markdown import report_markdown
+from specla.report.plots import speedup_plot
 from specla.report.style import Plot
 from specla.report.tables import markdown, sections
 from tests.factory import ENV, alpha_sweep, ar_record, bench_run, decode_record, kernel_record, unmeasured, write_run
@@ -54,6 +56,31 @@ def test_every_plot_has_its_picture_and_its_figures(report: Path) -> None:
     text = (report / "report.md").read_text()
     assert all(f"({name}.png)" in text and f"({name}.csv)" in text for name in PLOTS)
     assert not [path for path in report.parent.iterdir() if path.name.startswith(".")]
+
+
+@pytest.mark.parametrize("factor", [0.3, 1.0, 3.0, 10.0])
+def test_words_in_place_of_a_bar_stand_clear_of_the_line_of_ar(factor: float, tmp_path: Path) -> None:
+    records = bench_run()
+    index = next(i for i, record in enumerate(records) if record.method.verify not in ("ar", "tree"))
+    records[index] = failed(records[index], "out of memory")
+    records = [faster(record, factor) for record in records]
+    (section,) = sections(load_runs([write_run(tmp_path, records)]))
+    plot = speedup_plot(section)
+    assert plot is not None
+    plot.figure.draw_without_rendering()
+    boxes = [
+        text.get_window_extent().transformed(axes.transData.inverted())
+        for axes in plot.figure.axes
+        for text in axes.texts
+        if text.get_text() in ("failed", "not measured")
+    ]
+    assert boxes and all(box.x1 < 1 or box.x0 > 1 for box in boxes)
+
+
+def faster(record: Record, factor: float) -> Record:
+    """The same decode, AR taking that many times as long beside it."""
+    samples = tuple(replace(sample, ar_seconds=sample.ar_seconds * factor) for sample in record.samples)
+    return record if record.method.verify == "ar" else replace(record, samples=samples)
 
 
 @pytest.mark.usefixtures("no_pictures")

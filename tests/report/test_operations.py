@@ -12,6 +12,7 @@ from specla.report.claims import Judged, judge_claims
 from specla.report.load import Loaded, load_runs
 from specla.report.operation_reading import operation_sentences
 from specla.report.operations import winners
+from specla.report.reading import claim_sentences
 from specla.report.tables import measured_text, sections
 from tests.factory import kernel_record, write_run
 from tests.kernel_factory import CPU, CPU_ENV, GPU, defer_run, recover_run, samples, tree_info, verify_run
@@ -226,6 +227,18 @@ def test_what_the_intervals_do_not_tell_apart_is_neither_ahead_nor_slower(tmp_pa
     text = told(tmp_path, records)
     assert "(ahead from 63 nodes up)" in text
     assert "slower than sequential replay in 1 of 4 cells: hybrid 0.83x on kary-b2-n31" in text
+
+
+def test_claims_are_read_beside_the_papers_bands_and_say_that_it_is_a_cpu(tmp_path: Path) -> None:
+    small = [cell("VERIFY", 2.5, **CPU), cell("DEFER", 0.9, **CPU)]
+    assert claim_sentences(list(judged(tmp_path / "cpu", small, env=CPU_ENV).values())) == [
+        "VERIFY: on a CPU, hybrid against sequential replay gives 2.50x (2.50 to 2.50); "
+        "the paper has 1.80x to 7.11x on an H100 (reproduced).",
+        "DEFER: on a CPU, factors_deferred against committing at once gives 0.90x (0.90 to 0.90); "
+        "the paper has 1.15x to 1.44x on an H100 (short).",
+    ]
+    (large,) = claim_sentences(list(judged(tmp_path / "gpu", [cell("VERIFY", 2.5)]).values()))
+    assert large.startswith("VERIFY: on NVIDIA H100, hybrid")
 
 
 def test_the_reading_of_commits(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from functools import partial
 import torch
 
 from specla.bench.bandwidth import Bandwidth
-from specla.bench.cases.work import ERRORS, Events, Work, told
+from specla.bench.cases.work import ERRORS, Events, Work
 from specla.bench.cells import Cell
 from specla.bench.gate import GateResult
 from specla.bench.instruments import Instruments
@@ -19,6 +19,7 @@ from specla.bench.record import Bytes, Counts, Lossless, Record, Sample, Status
 from specla.bench.settings import ModelSettings, Settings
 from specla.bench.subject import Subject, Target, load_target, resolve_device, resolve_dtype
 from specla.bench.validate import show
+from specla.errors import told
 from specla.models.cost import ModelCost
 from specla.ops.verify import DispatchTable
 
@@ -91,8 +92,8 @@ def run_cells(
     baseline, *others = cells
     ar = Method(baseline, subject)
     table = _dispatch(subject, others, instruments)
-    everything: list[Sample] = []
-    whole: Record | None = None
+    ar_samples: list[Sample] = []
+    ar_record: Record | None = None
     for number, block in enumerate([others[i : i + BLOCK] for i in range(0, len(others), BLOCK)] or [[]]):
         started, clock = datetime.now(UTC).isoformat(timespec="seconds"), time.monotonic()
         methods = [(baseline, ar)] if number == 0 else []
@@ -108,19 +109,20 @@ def run_cells(
             for one in gated:
                 events.record(replace(planned[one.cell.config_hash], status=Status.FAILED, reason=told(error)))
             continue
-        everything += samples[0]
-        by_cell = {one.cell.config_hash: taken for one, taken in zip(sound, samples[1:], strict=True)}
-        # AR's own figures are of all that it was timed for so far, not of the first methods' company alone.
-        by_cell[baseline.config_hash] = everything[:]
+        ar_samples += samples[0]
+        timed = [baseline, *(one.cell for one in sound)]
+        by_cell = {cell.config_hash: taken for cell, taken in zip(timed, samples, strict=True)}
         seconds = round((time.monotonic() - clock) / max(1, len(gated)), 3)
         for one in gated:
             taken = by_cell.get(one.cell.config_hash, [])
             record = _measured(planned[one.cell.config_hash], one, taken, instruments.bandwidth)
-            events.record(replace(record, started=started, seconds=seconds))
+            record = replace(record, started=started, seconds=seconds)
+            events.record(record)
             if one.cell is baseline:
-                whole = replace(record, started=started, seconds=seconds)
-    if whole is not None and len(others) > BLOCK:
-        events.record(replace(whole, samples=tuple(everything)))
+                ar_record = record
+    if ar_record is not None and len(others) > BLOCK:
+        # AR's own figures are of all that it was timed for, not of the first methods' company alone.
+        events.record(replace(ar_record, samples=tuple(ar_samples)))
 
 
 def _through_the_gate(

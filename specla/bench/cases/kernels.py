@@ -16,15 +16,16 @@ from specla.bench.cases.dispatch import case_table
 from specla.bench.cases.layers import RandomLayers, Truth
 from specla.bench.cases.operation import Demand, Given, Kind
 from specla.bench.cases.timing import Ready, Timing, interleave
-from specla.bench.cases.work import ERRORS, Events, Work, told
+from specla.bench.cases.work import ERRORS, Events, Work
 from specla.bench.cells import Cell
 from specla.bench.clock import GRAPH, Clock, MakeStopwatch
-from specla.bench.estimate import accepted_drafts, model_config
+from specla.bench.estimate import accepted_drafts
 from specla.bench.instruments import Instruments
 from specla.bench.record import Bytes, KernelSample, Record, Status
-from specla.bench.settings import EngineSettings
+from specla.bench.settings import EngineSettings, model_config
 from specla.bench.stats import LEAST_REPEATS
 from specla.bench.subject import resolve_device, resolve_dtype
+from specla.errors import told
 from specla.models.cost import ModelCost
 from specla.ops import pairs
 from specla.ops.verify import DispatchTable

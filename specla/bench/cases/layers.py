@@ -46,7 +46,8 @@ class Layer:
 
     def record(self, output: VerifyOutput, window: Tensor) -> Record:
         """What its verification leaves for recovery; `window` is the live one."""
-        return Record(output.factors, output.states, self.inputs, self.x, window)
+        states = None if output.states is None else (output.states,)
+        return Record(output.factors, states, self.inputs, self.x, window)
 
 
 class RandomLayers:

@@ -56,8 +56,3 @@ class Work(ABC):
 
 ERRORS = (Exception,)
 """What a strategy may die of without taking the run with it: anything but an interrupt. Its cell says what it was."""
-
-
-def told(error: BaseException) -> str:
-    """An error in one line."""
-    return f"{type(error).__name__}: {error}".strip().splitlines()[0]

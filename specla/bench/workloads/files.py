@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from specla.bench.settings import WorkloadSettings
-from specla.errors import SpeclaError
+from specla.errors import SpeclaError, first_line
 
 _BUILDERS = {".jsonl": "json", ".json": "json", ".csv": "csv", ".parquet": "parquet", ".txt": "text"}
 
@@ -43,7 +43,7 @@ def file_rows(name: str) -> list[dict[str, Any]]:
         # In memory: a prompt file is small, and a cache would outlive an edit of it.
         rows = datasets.load_dataset(builder, data_files=str(path), split="train", keep_in_memory=True)
     except Exception as damage:  # the readers behind `datasets` raise many types for a malformed file
-        reason = _first_line(damage.__cause__ or damage)
+        reason = first_line(damage.__cause__ or damage)
         raise SpeclaError(f"workload.path={path}: cannot be read as {path.suffix[1:]} ({reason})") from None
     return list(rows)
 
@@ -57,7 +57,7 @@ def hub_rows(settings: WorkloadSettings) -> list[dict[str, Any]]:
         name, split = settings.dataset, settings.split or "train"
         return list(_library().load_dataset(name, settings.subset, split=split))
     except (DatasetsError, HfHubHTTPError, OSError, ValueError) as problem:
-        reason = _first_line(problem)
+        reason = first_line(problem)
         raise SpeclaError(f"workload.dataset={settings.dataset}: cannot be loaded ({reason})") from None
 
 
@@ -68,8 +68,3 @@ def _library() -> Any:
     # What goes wrong is told in one line here; the library would add pages of its own.
     datasets.utils.logging.set_verbosity(logging.CRITICAL)
     return datasets
-
-
-def _first_line(problem: BaseException) -> str:
-    text = str(problem).strip()
-    return text.splitlines()[0] if text else type(problem).__name__

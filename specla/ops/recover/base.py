@@ -18,8 +18,8 @@ class Record(NamedTuple):
     """
 
     factors: Factors | None = None
-    states: Tensor | None = None
-    """[B, T, HV, V, K] float32."""
+    states: tuple[Tensor, ...] | None = None
+    """[B, T, HV, V, K] float32 of each layer: stacked, they would all be copied to pick one of them."""
     gated: NodeInputs | None = None
     x: Tensor | None = None
     """[B, T, hidden], the layer's input, for "inputs"."""

@@ -14,13 +14,15 @@ class Snapshot(RecoverStrategy):
 
     def commit(self, state: Tensor, record: Record, path: Tensor, length: Tensor) -> None:
         assert record.states is not None, "snapshot: verification left no states"
-        chosen = accepted(path, length, state.shape[0])
-        if state.device.type == "cpu":
+        chosen, rows = accepted(path, length, state.shape[0]), state.shape[0]
+        commits, ends = chosen.rows.expand(rows), chosen.nodes[:, -1:].expand(rows, -1)
+        batch = record.states[0].shape[0]
+        layers = zip(record.states, state.split(batch), ends.split(batch), commits.split(batch), strict=True)
+        for states, part, end, commit in layers:
+            if state.device.type != "cpu":
+                torch.where(commit[:, None, None, None], take_nodes(states, end)[:, 0], part, out=part)
+                continue
             # The host can read the index: one copy a row, and none of a row that commits nothing.
-            ends = torch.where(chosen.rows, chosen.nodes[:, -1], -1).expand(state.shape[0]).tolist()
-            for row, node in enumerate(ends):
-                if node >= 0:
-                    state[row] = record.states[row, node]
-            return
-        picked = take_nodes(record.states, chosen.nodes[:, -1:])[:, 0]
-        torch.where(chosen.rows[:, None, None, None], picked, state, out=state)
+            for row, ((node,), goes_on) in enumerate(zip(end.tolist(), commit.tolist(), strict=True)):
+                if goes_on:
+                    part[row] = states[row, node]

@@ -52,9 +52,9 @@ class NaiveBatched(VerifyStrategy):
 
 def prefill_torch(inputs: NodeInputs, state: Tensor) -> Tensor:
     """The chunk op: inputs of N paths of L nodes on their own state [N, HV, V, K] -> outputs [N, L, HV, V] float32."""
-    from specla.ops.chunk import chunk_gated_delta_rule
+    from specla.ops.chunk import chunk_outputs
 
-    return chunk_gated_delta_rule(*inputs, state)[0]
+    return chunk_outputs(*inputs, state)
 
 
 def prefill_fla(inputs: NodeInputs, state: Tensor) -> Tensor:
