@@ -7,10 +7,11 @@ from statistics import median
 from specla.bench.cases.operation import Given, pair
 from specla.bench.cases.timing import Ready, interleave
 from specla.bench.cases.verify import VERIFY
-from specla.bench.cases.work import ERRORS, told
+from specla.bench.cases.work import ERRORS
 from specla.bench.clock import Clock
 from specla.bench.machine import device_name
 from specla.bench.settings import EngineSettings, MeasureSettings
+from specla.errors import told
 from specla.ops import pairs
 from specla.ops.verify import DispatchTable
 from specla.ops.verify.auto import CANDIDATES, Case
