@@ -7,8 +7,11 @@ from torch import Tensor
 from triton.language.extra.cuda import gdc_wait
 
 from specla.ops.kernels.launch import check_verify, overlapped, row_stride, strided
-from specla.ops.kernels.walk import Tiles, delta_step, load_node, tiles_for
+from specla.ops.kernels.walk import Tiles, delta_step, load_node
 from specla.ops.types import NodeInputs, TreeTensors, VerifyOutput
+
+TILES = Tiles(2, 1)
+"""The fastest on an H200 at every batch (`specla.bench.tiles`)."""
 
 
 @triton.jit
@@ -88,7 +91,7 @@ def verify_by_parents(state: Tensor, inputs: NodeInputs, tree: TreeTensors, tile
     states = state.new_empty(batch, nodes, value_heads, value_size, key_size)
     out = torch.empty(batch, nodes, value_heads, value_size, dtype=torch.float32, device=state.device)
     q, k, v = (strided(x) for x in (inputs.q, inputs.k, inputs.v))
-    values, warps = tiles or tiles_for(batch * value_heads, value_size, key_size)
+    values, warps = tiles or TILES
     _parent_pointer_kernel[(triton.cdiv(value_size, values), batch * value_heads)](
         state, states, q.data, k.data, v.data, inputs.g.contiguous(), inputs.beta.contiguous(), tree.parents, out,
         q.row, q.node, k.row, k.node, v.row, v.node, row_stride(tree.parents),

@@ -1,8 +1,8 @@
 """Float32 products on tensor cores that take 16-bit operands: every float32 is split in a high and a low half.
 
-Three products of halves stand for one: high x high, high x low, low x high. What is left out is as small as the rounding
-of the low half: 2^-17 with bfloat16 halves, which have float32's range, and 2^-22 with float16 halves, for operands that
-are known to be neither large nor small.
+Three products of halves stand for one: high x high, high x low, low x high. What is left out is as small as the
+rounding of the low half: 2^-17 with bfloat16 halves, which have float32's range, and 2^-22 with float16 halves, for
+operands that are known to be neither large nor small.
 """
 
 import triton

@@ -1,8 +1,8 @@
 """The triangle of a tree's head, solved: M, N and what known factors add. `tree` says what they are.
 
-(I + B)^-1 is found by forward substitution, level by level of the tree in flat ones; in deep ones by halves, the inverse of
-a triangle from those of its upper and lower levels. All matrices on the way are products of the recurrence's own
-transitions: none grows, however alike the keys.
+(I + B)^-1 is found by forward substitution, level by level of the tree in flat ones; in deep ones by halves, the
+inverse of a triangle from those of its upper and lower levels. All matrices on the way are products of the recurrence's
+own transitions: none grows, however alike the keys.
 """
 
 import triton
@@ -75,7 +75,7 @@ def mixing(keys, queries, decay, beta, ancestor, depth, column, FLAT: tl.constex
     ratio = decay_ratio(decay, decay, related)
     lower = tl.where(ancestor, beta[:, None] * ratio * keys, 0.0)
     identity = tl.where(o_t[:, None] == column[None, :], 1.0, 0.0)
-    if FLAT:
+    if FLAT:  # noqa: SIM108
         inverse = _inverse_by_level(lower, identity, DEPTH)
     else:
         inverse = _inverse_by_halves(lower, identity, depth, DEPTH)
@@ -145,7 +145,7 @@ def solve_kernel(
     EXACT: tl.constexpr,
     OVERLAP: tl.constexpr,
 ):
-    """BC columns of M and N of a value head. The first program adds what its known factors do, and decays not yet SUMMED."""
+    """BC columns of M and N of a value head, what its known factors add, and decays that are not SUMMED yet."""
     if OVERLAP:
         gdc_wait()
         gdc_launch_dependents()

@@ -1,17 +1,14 @@
 """State-resident walks: a program holds some rows of one state on chip and takes a chain of nodes through them.
 
-One kernel serves all that walk (paper, sections 4.1 and 4.3): `chain` is one chain from the committed state; `hybrid` runs
-the chains of a wave in one launch, from boundary states that earlier waves stored; a decode step is a chain of one node.
-The inputs of the next node are on their way while a node is computed, and outputs come out of the parent's state,
+One kernel serves all that walk (paper, sections 4.1 and 4.3): `chain` is one chain from the committed state; `hybrid`
+runs the chains of a wave in one launch, from boundary states that earlier waves stored; a decode step is a chain of one
+node. The inputs of the next node are on their way while a node is computed. Outputs come out of the parent's state,
 
     o = exp(g) S_p q + (k . q) u,
 
 so that one pass over the state serves k and q.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import lru_cache
 from typing import NamedTuple
 
 import torch
@@ -21,8 +18,8 @@ from torch import Tensor
 from triton.language.extra.cuda import gdc_wait
 
 from specla.ops.kernels.launch import check_verify, overlapped, strided
+from specla.ops.kernels.waves import Wave, hybrid_waves
 from specla.ops.types import Factors, NodeInputs, TreeTensors, VerifyOutput
-from specla.topology import DraftTree
 
 
 class Tiles(NamedTuple):
@@ -92,8 +89,11 @@ def _walk_kernel(
     KEEPS: tl.constexpr,
     OVERLAP: tl.constexpr,
 ):
-    """One chain of a wave. With TABLES, [chains, L], of its nodes and of the slots their states are kept in (-1: nowhere);
-    without, L nodes from `first` on, each with a slot of its own number, from the state in slot `start`."""
+    """One chain of a wave.
+
+    With TABLES, [chains, L], of its nodes and of the slots their states are kept in (-1: nowhere); without, L nodes
+    from `first` on, each with a slot of its own number, from the state in slot `start`.
+    """
     if OVERLAP:
         gdc_wait()
     i_v, i_c, i_bh = tl.program_id(0), tl.program_id(1), tl.program_id(2)
@@ -149,37 +149,6 @@ def _walk_kernel(
         b_q, b_k, b_v, g, beta = n_q, n_k, n_v, n_g, n_beta
 
 
-@dataclass(frozen=True)
-class Wave:
-    """The chains of one launch, int32 on the device.
-
-    Attributes:
-        nodes: [chains, L].
-        keeps: [chains, L], the slot that a node's state is stored in, or -1.
-        lengths: [chains].
-        starts: [chains], the slot a chain starts from; -1 is the committed state.
-        parents: [chains], the node it starts from; -1 likewise.
-    """
-
-    nodes: Tensor
-    keeps: Tensor
-    lengths: Tensor
-    starts: Tensor
-    parents: Tensor
-
-    @classmethod
-    def of(
-        cls, chains: Sequence[Sequence[int]], tree: DraftTree, slot_of: dict[int, int], device: torch.device
-    ) -> "Wave":
-        """Some chains of `tree`; `slot_of` gives the nodes whose states are stored."""
-        longest = max(map(len, chains))
-        parents = [tree.parents[nodes[0]] for nodes in chains]
-        rows = [[*nodes, *[nodes[-1]] * (longest - len(nodes))] for nodes in chains]
-        keeps = [[slot_of.get(node, -1) for node in row] for row in rows]
-        tables = (rows, keeps, [len(nodes) for nodes in chains], [slot_of.get(p, -1) for p in parents], parents)
-        return cls(*(torch.tensor(table, dtype=torch.int32, device=device) for table in tables))
-
-
 class Stored(NamedTuple):
     """Where states are kept, and the strides of a slot and of a row."""
 
@@ -215,7 +184,8 @@ class Walker:
 
     def run(self, wave: Wave) -> None:
         """Launch one wave."""
-        self._launch(wave, *wave.nodes.shape, 0, 0)
+        chains, longest = wave.nodes.shape
+        self._launch(wave, chains, longest, 0, 0)
 
     def run_nodes(self, first: int, count: int, start: int) -> None:
         """Launch one chain of nodes that follow each other, from the state in slot `start` (-1: the committed one).
@@ -226,7 +196,7 @@ class Walker:
 
     def _launch(self, wave: Wave | None, chains: int, longest: int, first: int, start: int) -> None:
         batch, value_heads, value_size, key_size = self.state.shape
-        values, warps = self._tiles or tiles_for(batch * value_heads * chains, value_size, key_size)
+        values, warps = self._tiles or tiles_for(batch * value_heads * chains, longest, self._keeps)
         q, k, v = self._qkv
         # What the kernel has no use for without tables may be any tensor.
         tables = (
@@ -246,10 +216,11 @@ class Walker:
         return VerifyOutput(self._out, Factors(self.inputs.k, self._u, self._decay), states)
 
 
-def tiles_for(programs: int, value_size: int, key_size: int) -> Tiles:
-    """For so many states in a launch: fewer rows a program where there are few, so that all processors have some."""
-    values = 8 if programs * value_size >= 8 * 132 * 16 else 4
-    return Tiles(min(values, value_size), 1)
+def tiles_for(states: int, nodes: int, keeps: bool) -> Tiles:
+    """What `specla.bench.tiles` found to be fast on an H200 for so many states in a launch (K = V = 256)."""
+    if nodes == 1 and keeps:
+        return Tiles(2 if states <= 32 else 8, 1)
+    return Tiles(8 if states >= 1024 and nodes > 1 else 4, 1)
 
 
 def verify_chain(
@@ -265,18 +236,9 @@ def verify_chain(
     return walker.finish(states)
 
 
-@lru_cache(maxsize=256)
-def _hybrid_waves(tree: DraftTree, device: torch.device) -> tuple[tuple[Wave, ...], int]:
-    """The heavy-light plan as launches, and how many boundary states it stores."""
-    plan = tree.plan
-    slot_of = {node: slot for slot, node in enumerate(plan.boundaries)}
-    waves = ([plan.chains[i] for i in wave] for wave in plan.waves)
-    return tuple(Wave.of(chains, tree, slot_of, device) for chains in waves), len(slot_of)
-
-
 def verify_hybrid(state: Tensor, inputs: NodeInputs, tree: TreeTensors, tiles: Tiles | None = None) -> VerifyOutput:
     """Heavy-light chains, a launch a wave; boundary states alone are stored."""
-    waves, slots = _hybrid_waves(tree.tree, state.device)
+    waves, slots = hybrid_waves(tree.tree, state.device)
     stored = None
     if slots:
         states = state.new_empty(slots, *state.shape)

@@ -6,6 +6,7 @@ from specla.ops.known import start_state
 from specla.ops.step import read_step
 from specla.ops.types import Factors, Known, NodeInputs, TreeTensors, VerifyOutput
 from specla.ops.verify.base import VerifyStrategy
+from specla.ops.verify.walk import since_fold
 
 
 class Autoregressive(VerifyStrategy):
@@ -23,6 +24,10 @@ class Autoregressive(VerifyStrategy):
         fold: Tensor | None = None,
     ) -> VerifyOutput:
         state, since = start_state(state, known, fold)
+        if state.is_cuda:
+            from specla.ops.kernels.walk import verify_chain
+
+            return since_fold(verify_chain(state, inputs, tree), since)
         out, u = read_step(state, inputs)
         decay = inputs.g.double()
         if since is not None:

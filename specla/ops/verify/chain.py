@@ -5,7 +5,7 @@ from torch import Tensor
 from specla.ops.known import start_state
 from specla.ops.types import Known, NodeInputs, TreeTensors, VerifyOutput
 from specla.ops.verify.base import VerifyStrategy
-from specla.ops.verify.walk import Walk, walk_factors
+from specla.ops.verify.walk import Walk, since_fold, walk_factors
 
 
 class Chain(VerifyStrategy):
@@ -25,9 +25,14 @@ class Chain(VerifyStrategy):
         fold: Tensor | None = None,
     ) -> VerifyOutput:
         state, since = start_state(state, known, fold)
+        keeps = self.needs is not None and "states" in self.needs
+        if state.is_cuda:
+            from specla.ops.kernels.walk import verify_chain
+
+            return since_fold(verify_chain(state, inputs, tree, keeps), since)
         walk = Walk(inputs, [1] * tree.nodes)
         states = None
-        if self.needs is not None and "states" in self.needs:
+        if keeps:
             states = state.new_empty(state.shape[0], tree.nodes, *state.shape[1:])
         parent, live = walk.start(state), None
         for node in range(tree.nodes):

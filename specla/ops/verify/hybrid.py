@@ -9,7 +9,7 @@ from torch import Tensor
 from specla.ops.known import start_state
 from specla.ops.types import Known, NodeInputs, TreeTensors, VerifyOutput
 from specla.ops.verify.base import VerifyStrategy
-from specla.ops.verify.walk import Walk, walk_factors
+from specla.ops.verify.walk import Walk, since_fold, walk_factors
 from specla.topology import DraftTree
 
 
@@ -48,6 +48,10 @@ class Hybrid(VerifyStrategy):
         fold: Tensor | None = None,
     ) -> VerifyOutput:
         state, since = start_state(state, known, fold)
+        if state.is_cuda:
+            from specla.ops.kernels.walk import verify_hybrid
+
+            return since_fold(verify_hybrid(state, inputs, tree), since)
         schedule = _schedule(tree.tree, tree.parents.device)
         walk = Walk(inputs, [step.chains for wave in schedule.waves for step in wave], schedule.order)
         committed = walk.start(state)

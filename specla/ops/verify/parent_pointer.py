@@ -24,6 +24,10 @@ class ParentPointer(VerifyStrategy):
         fold: Tensor | None = None,
     ) -> VerifyOutput:
         state, _ = start_state(state, known, fold)
+        if state.is_cuda:
+            from specla.ops.kernels.parent_pointer import verify_by_parents
+
+            return verify_by_parents(state, inputs, tree)
         walk = Walk(inputs, [1] * tree.nodes)
         # Nodes first, the committed state before them: parent p stands at place p + 1, and -1 is no special case.
         states = state.new_empty(tree.nodes + 1, *state.shape)

@@ -26,10 +26,15 @@ class SequentialReplay(VerifyStrategy):
         fold: Tensor | None = None,
     ) -> VerifyOutput:
         committed, _ = start_state(state, known, fold)
+        keeps = self.needs is not None and "states" in self.needs
+        if state.is_cuda:
+            from specla.ops.kernels.walk import verify_sequentially
+
+            output = verify_sequentially(committed, inputs, tree)
+            return output._replace(factors=None, states=output.states if keeps else None)
         shape = tree.tree
         stored: dict[int, Tensor] = {-1: committed}
         outputs = []
-        keeps = self.needs is not None and "states" in self.needs
         for node, parent in enumerate(shape.parents):
             token = NodeInputs(*(x[:, node : node + 1] for x in inputs))
             stored[node] = stored[parent].clone()

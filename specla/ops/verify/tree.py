@@ -4,9 +4,9 @@ import torch
 from torch import Tensor
 
 from specla.ops.known import Pending, absorb
+from specla.ops.paths import path_decay
 from specla.ops.types import Factors, Known, NodeInputs, TreeTensors, VerifyOutput
 from specla.ops.verify.base import VerifyStrategy
-from specla.ops.verify.walk import path_decay
 
 
 class TreeMask(VerifyStrategy):
@@ -28,6 +28,10 @@ class TreeMask(VerifyStrategy):
         fold: Tensor | None = None,
     ) -> VerifyOutput:
         held = absorb(state, known, fold)
+        if state.is_cuda:
+            from specla.ops.kernels.tree import verify_tree
+
+            return verify_tree(state, inputs, tree, None if held is None else Known(held.factors, held.valid))
         q, k, v, g, beta = inputs
         batch, nodes, heads, key_size = k.shape
         value_heads, value_size = v.shape[2:]

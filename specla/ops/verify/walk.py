@@ -10,7 +10,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from specla.ops.types import Factors, NodeInputs
+from specla.ops.paths import path_decay
+from specla.ops.types import Factors, NodeInputs, VerifyOutput
 
 
 class Walk:
@@ -82,13 +83,13 @@ class Walk:
         return x.view(self.nodes, self.batch, self.value_heads, self.value_size).transpose(0, 1)
 
 
-def path_decay(g: Tensor, path_sums: Tensor, since: Tensor | None) -> Tensor:
-    """G of every node, heads first, [B, HV, T] float64: path_sums [1 or B, T, T] times g, on top of `since` [B, HV]."""
-    rows = g.double().transpose(1, 2)
-    decay = torch.bmm(rows, path_sums.mT) if path_sums.shape[0] == g.shape[0] else rows @ path_sums[0].mT
-    return decay if since is None else decay + since[..., None]
-
-
 def walk_factors(inputs: NodeInputs, u: Tensor, path_sums: Tensor, since: Tensor | None) -> Factors:
     """The factors of all nodes."""
     return Factors(inputs.k, u, path_decay(inputs.g, path_sums, since).transpose(1, 2))
+
+
+def since_fold(output: VerifyOutput, since: Tensor | None) -> VerifyOutput:
+    """A walk's output, its decays counted from the last fold: on top of `since` [B, HV]."""
+    if since is None or output.factors is None:
+        return output
+    return output._replace(factors=output.factors._replace(decay=output.factors.decay + since[:, None]))
