@@ -14,7 +14,7 @@ TILES = Tiles(2, 1)
 """The fastest on an H200 at every batch (`specla.bench.tiles`)."""
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["T"])
 def _parent_pointer_kernel(
     p_state,
     p_states,
@@ -25,6 +25,7 @@ def _parent_pointer_kernel(
     p_beta,
     p_parents,
     p_out,
+    T,
     q_row,
     q_node,
     k_row,
@@ -32,7 +33,6 @@ def _parent_pointer_kernel(
     v_row,
     v_node,
     parents_row,
-    T: tl.constexpr,
     H: tl.constexpr,
     HV: tl.constexpr,
     K: tl.constexpr,
@@ -93,9 +93,9 @@ def verify_by_parents(state: Tensor, inputs: NodeInputs, tree: TreeTensors, tile
     q, k, v = (strided(x) for x in (inputs.q, inputs.k, inputs.v))
     values, warps = tiles or TILES
     _parent_pointer_kernel[(triton.cdiv(value_size, values), batch * value_heads)](
-        state, states, q.data, k.data, v.data, inputs.g.contiguous(), inputs.beta.contiguous(), tree.parents, out,
+        state, states, q.data, k.data, v.data, inputs.g.contiguous(), inputs.beta.contiguous(), tree.parents, out, nodes,
         q.row, q.node, k.row, k.node, v.row, v.node, row_stride(tree.parents),
-        T=nodes, H=inputs.k.shape[2], HV=value_heads, K=key_size, V=value_size,
+        H=inputs.k.shape[2], HV=value_heads, K=key_size, V=value_size,
         BK=triton.next_power_of_2(key_size), BV=values, num_warps=warps, **overlapped(state),
     )  # fmt: skip
     return VerifyOutput(out, None, states)

@@ -149,8 +149,8 @@ def _launch(state: Tensor, block: _Block, out: Tensor, u: Tensor, tiles: Tiles |
     key_size, value_size = state.shape[3], state.shape[2]
     tiles = tiles or tiles_for(batch * value_heads, nodes)
     places = 0 if block.known is None else block.known.k.shape[1]
-    sizes = {"H": block.inputs.k.shape[2], "HV": value_heads, "K": key_size, "T": nodes, "BT": padded_nodes(nodes)}
-    sizes |= {"R": places, "BR": padded_nodes(places)}
+    sizes = {"H": block.inputs.k.shape[2], "HV": value_heads, "K": key_size, "BT": padded_nodes(nodes)}
+    sizes |= {"KNOWN": places > 0, "BR": padded_nodes(places)}
     q, k, v = (strided(x) for x in block.inputs[:3])
     solved = _solve(q, k, block, sizes, tiles)
     # What the kernel has no use for without known factors may be any tensor.
@@ -160,7 +160,7 @@ def _launch(state: Tensor, block: _Block, out: Tensor, u: Tensor, tiles: Tiles |
     values = block_of(value_size, tiles.values)
     limit = {} if tiles.registers is None or not state.is_cuda else {"maxnreg": tiles.registers}
     read_kernel[(value_size // values, batch * value_heads)](
-        state, q.data, k.data, v.data, known_u, valid, *solved, out, u,
+        state, q.data, k.data, v.data, known_u, valid, *solved, out, u, nodes, places,
         q.row, q.node, k.row, k.node, v.row, v.node, out.stride(0),
         V=value_size, BK=block_of(key_size, tiles.keys), BV=values, EXACT=k.data.dtype == torch.bfloat16,
         num_warps=tiles.warps, num_stages=tiles.stages, **sizes, **limit, **overlapped(state),
@@ -184,7 +184,7 @@ def _solve(q: Strided, k: Strided, block: _Block, sizes: dict[str, int], tiles: 
     ancestors = block.ancestors.view(torch.uint8)
     solve_kernel[(heads, padded // columns)](
         q.data, k.data, g, beta, ancestors, block.depths, known_k, known_decay, mask, decay, mixing, pending,
-        q.row, q.node, k.row, k.node, row_stride(ancestors), ancestors.stride(1), row_stride(block.depths),
+        g.shape[1], 0 if known is None else known.k.shape[1], q.row, q.node, k.row, k.node, row_stride(ancestors), ancestors.stride(1), row_stride(block.depths),
         row_stride(mask), mask.stride(1),
         BC=columns, BK=block_of(sizes["K"]), FLAT=flat, DEPTH=block.deepest, SUMMED=block.decay is not None,
         EXACT=k.data.dtype != torch.float32,

@@ -34,7 +34,7 @@ def _read(state_high, state_low, x, EXACT: tl.constexpr):
     return add_product(small, state_high, tl.trans(x_high))
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["T", "R"])
 def read_kernel(
     p_state,
     p_q,
@@ -47,6 +47,8 @@ def read_kernel(
     p_pending,
     p_out,
     p_u,
+    T,
+    R,
     q_row,
     q_node,
     k_row,
@@ -58,11 +60,10 @@ def read_kernel(
     HV: tl.constexpr,
     K: tl.constexpr,
     V: tl.constexpr,
-    T: tl.constexpr,
     BT: tl.constexpr,
     BK: tl.constexpr,
     BV: tl.constexpr,
-    R: tl.constexpr,
+    KNOWN: tl.constexpr,
     BR: tl.constexpr,
     EXACT: tl.constexpr,
     OVERLAP: tl.constexpr,
@@ -99,7 +100,7 @@ def read_kernel(
         read_high, read_low = tl.load(p_mixing + 2 * BT * BT), tl.load(p_mixing + 3 * BT * BT)
     grown = tl.exp(decay.to(tl.float32))[None, :]
     left, out = b_v - read_k * grown, read_q * grown
-    if R > 0:
+    if KNOWN:
         o_r = tl.arange(0, BR)
         p_known_u += (i_b.to(tl.int64) * R * HV + i_h) * V + o_r[None, :] * (HV * V) + o_v[:, None]
         held = tl.load(p_valid + i_b * R + o_r, mask=o_r < R, other=0) != 0

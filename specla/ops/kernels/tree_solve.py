@@ -107,7 +107,7 @@ def key_product(a, b, EXACT: tl.constexpr):
     return split_product(a, b, tl.bfloat16)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["T", "R"])
 def solve_kernel(
     p_q,
     p_k,
@@ -121,6 +121,8 @@ def solve_kernel(
     p_decay,
     p_mixing,
     p_pending,
+    T,
+    R,
     q_row,
     q_node,
     k_row,
@@ -133,11 +135,10 @@ def solve_kernel(
     H: tl.constexpr,
     HV: tl.constexpr,
     K: tl.constexpr,
-    T: tl.constexpr,
     BT: tl.constexpr,
     BC: tl.constexpr,
     BK: tl.constexpr,
-    R: tl.constexpr,
+    KNOWN: tl.constexpr,
     BR: tl.constexpr,
     FLAT: tl.constexpr,
     DEPTH: tl.constexpr,
@@ -175,14 +176,14 @@ def solve_kernel(
         b_q = tl.load(p_q + o_t[:, None] * q_node + o_k[None, :], mask=nodes[:, None], other=0.0)
         keys += key_product(b_k, tl.trans(b_k), EXACT)
         queries += key_product(b_q, tl.trans(b_k), EXACT)
-        if R > 0:
+        if KNOWN:
             b_r = tl.load(p_known_k + o_r[:, None] * (H * K) + o_k[None, :], mask=places[:, None], other=0.0)
             known_keys += key_product(b_k, tl.trans(b_r), EXACT)
             known_queries += key_product(b_q, tl.trans(b_r), EXACT)
 
     if not SUMMED:
         decay = path_sums(g, ancestor)
-    if R > 0:
+    if KNOWN:
         p_known_decay += i_b.to(tl.int64) * R * HV + i_h + o_r * HV
         p_known_mask += i_b.to(tl.int64) * mask_row + o_t[:, None] * mask_node + o_r[None, :]
         mask = tl.load(p_known_mask, mask=nodes[:, None] & places[None, :], other=0) != 0

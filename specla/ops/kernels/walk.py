@@ -50,7 +50,7 @@ def delta_step(b_s, b_q, b_k, b_v, g, beta):
     return keep * b_s + b_u[:, None] * b_k[None, :], b_o, b_u
 
 
-@triton.jit(do_not_specialize=["first", "start"])
+@triton.jit(do_not_specialize=["T", "L", "first", "start"])
 def _walk_kernel(
     p_state,
     p_stored,
@@ -69,6 +69,8 @@ def _walk_kernel(
     p_decay,
     first,
     start,
+    T,
+    L,
     q_row,
     q_node,
     k_row,
@@ -77,12 +79,10 @@ def _walk_kernel(
     v_node,
     stored_slot,
     stored_row,
-    T: tl.constexpr,
     H: tl.constexpr,
     HV: tl.constexpr,
     K: tl.constexpr,
     V: tl.constexpr,
-    L: tl.constexpr,
     BK: tl.constexpr,
     BV: tl.constexpr,
     TABLES: tl.constexpr,
@@ -204,9 +204,9 @@ class Walker:
         )
         _walk_kernel[(triton.cdiv(value_size, values), chains, batch * value_heads)](
             self.state, self._stored.states, q.data, k.data, v.data, *self._gates,
-            *tables, self._out, self._u, self._decay, first, start,
+            *tables, self._out, self._u, self._decay, first, start, self.inputs.g.shape[1], longest,
             q.row, q.node, k.row, k.node, v.row, v.node, self._stored.slot, self._stored.row,
-            T=self.inputs.g.shape[1], H=self.inputs.k.shape[2], HV=value_heads, K=key_size, V=value_size, L=longest,
+            H=self.inputs.k.shape[2], HV=value_heads, K=key_size, V=value_size,
             BK=triton.next_power_of_2(key_size), BV=values, TABLES=wave is not None, KEEPS=self._keeps,
             num_warps=warps, **overlapped(self.state),
         )  # fmt: skip
