@@ -8,11 +8,10 @@ from torch import Tensor
 from specla.models.gated_deltanet import GatedDeltaNetLM
 from specla.models.layers import LayerRecord, LayerState
 from specla.models.state import DecodeState
-from specla.ops.conv import commit_window
 from specla.ops.known import fold_known
 from specla.ops.recover import RING, Record, RecoverStrategy, get_recover
 from specla.ops.rows import stack_factors
-from specla.ops.types import NodeInputs
+from specla.ops.types import Moving, NodeInputs
 
 
 class Recovery(NamedTuple):
@@ -60,13 +59,11 @@ class EngineRecovery:
         if self._per_layer:
             for i, (strategy, record) in enumerate(zip(self._per_layer, records, strict=True)):
                 layer = Record(x=record.x, window=self.state.window[i])
-                strategy.commit(self.state.recurrent[i], layer, path, length)
+                moving = Moving(self.state.window[i], record.conv_inputs)
+                strategy.commit(self.state.recurrent[i], layer, path, length, moving)
         else:
-            self.strategy.commit(self.state.recurrent.flatten(0, 1), _stack(records, needs), path, length)
-        inputs = torch.cat([record.conv_inputs for record in records])
-        window = self.state.window.flatten(0, 1)
-        layers = len(records)
-        window.copy_(commit_window(window, inputs, path.repeat(layers, 1), length.repeat(layers)))
+            moving = Moving(self.state.window.flatten(0, 1), torch.cat([record.conv_inputs for record in records]))
+            self.strategy.commit(self.state.recurrent.flatten(0, 1), _stack(records, needs), path, length, moving)
 
     def settled_copy(self) -> DecodeState:
         """A copy of the state with everything pending taken in; this one stays as it is."""

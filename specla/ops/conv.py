@@ -9,6 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from specla.ops.rows import repeat_rows, take_nodes
+from specla.ops.types import Moving
 
 
 def conv_nodes(x: Tensor, window: Tensor, weight: Tensor, bias: Tensor | None, taps: Tensor) -> Tensor:
@@ -85,3 +86,15 @@ def commit_window(window: Tensor, x: Tensor, path: Tensor, length: Tensor) -> Te
     accepted = path.gather(1, (places - kept).clamp(0, path.shape[1] - 1)) + kept
     places = torch.where(places < kept, places, accepted)
     return take_nodes(torch.cat((window, x.to(window.dtype)), dim=1), places)
+
+
+def move_window(moving: Moving | None, path: Tensor, length: Tensor) -> None:
+    """`commit_window` in place; None moves nothing."""
+    if moving is None:
+        return
+    if moving.window.is_cuda:
+        from specla.ops.kernels.window import move
+
+        move(moving, path, length)
+    else:
+        moving.window.copy_(commit_window(moving.window, moving.raw, path, length))

@@ -12,7 +12,7 @@ from torch import Tensor
 from specla.ops.shape import HeadShape
 from specla.topology import DraftTree
 
-__all__ = ["CONV_WIDTH", "Factors", "HeadShape", "Known", "NodeInputs", "TreeTensors", "VerifyOutput"]
+__all__ = ["CONV_WIDTH", "Factors", "HeadShape", "Known", "Moving", "NodeInputs", "TreeTensors", "VerifyOutput"]
 
 CONV_WIDTH = 4
 """The width of the short convolution in every published gated delta net."""
@@ -62,6 +62,15 @@ class Known(NamedTuple):
     def rows(self, start: int, stop: int) -> "Known":
         """Rows start..stop-1, as views: one layer's part where layers are stacked."""
         return Known(self.factors.rows(start, stop), self.valid[start:stop])
+
+
+class Moving(NamedTuple):
+    """The convolution's window that a commit moves along, and the inputs that it takes in."""
+
+    window: Tensor
+    """[B, W-1, C], contiguous, written in place."""
+    raw: Tensor
+    """[B, T, C], the nodes' raw inputs, in the window's dtype."""
 
 
 class VerifyOutput(NamedTuple):

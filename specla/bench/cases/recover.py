@@ -7,8 +7,8 @@ from specla.bench.cases.layers import relative_rms
 from specla.bench.cases.operation import Demand, Given, Kind, Operation, pair
 from specla.bench.settings import EngineSettings
 from specla.models.cost import ModelCost, Traffic
-from specla.ops.conv import commit_window
 from specla.ops.recover import get_recover
+from specla.ops.types import Moving
 
 
 class Commit(Operation):
@@ -23,17 +23,16 @@ class Commit(Operation):
         for state, window, layer in zip(layers.state, layers.windows, layers.layers, strict=True):
             strategy = get_recover(self.recover_name, regenerate=layer.mixer.regenerate)
             output = self.verify.verify(state, layer.inputs, layers.tree)
-            self._calls.append((strategy, state, layer.record(output, window), window, layer.raw))
+            self._calls.append((strategy, state, layer.record(output, window), Moving(window, layer.raw)))
 
     def run(self) -> None:
         path, length = self._path, self._length
-        for strategy, state, record, window, raw in self._calls:
-            strategy.commit(state, record, path, length)
-            window.copy_(commit_window(window, raw, path, length))
+        for strategy, state, record, moving in self._calls:
+            strategy.commit(state, record, path, length, moving)
 
     def error(self) -> float:
         self.restore()
-        strategy, state, record, _, _ = self._calls[0]
+        strategy, state, record, _ = self._calls[0]
         strategy.commit(state, record, self._path, self._length)
         return relative_rms(state[self.layers.rows], self.given.truth.state(1))
 

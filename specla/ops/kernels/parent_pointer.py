@@ -91,9 +91,10 @@ def verify_by_parents(state: Tensor, inputs: NodeInputs, tree: TreeTensors, tile
     states = state.new_empty(batch, nodes, value_heads, value_size, key_size)
     out = torch.empty(batch, nodes, value_heads, value_size, dtype=torch.float32, device=state.device)
     q, k, v = (strided(x) for x in (inputs.q, inputs.k, inputs.v))
+    g, beta = inputs.g.contiguous(), inputs.beta.contiguous()
     values, warps = tiles or TILES
     _parent_pointer_kernel[(triton.cdiv(value_size, values), batch * value_heads)](
-        state, states, q.data, k.data, v.data, inputs.g.contiguous(), inputs.beta.contiguous(), tree.parents, out, nodes,
+        state, states, q.data, k.data, v.data, g, beta, tree.parents, out, nodes,
         q.row, q.node, k.row, k.node, v.row, v.node, row_stride(tree.parents),
         H=inputs.k.shape[2], HV=value_heads, K=key_size, V=value_size,
         BK=triton.next_power_of_2(key_size), BV=values, num_warps=warps, **overlapped(state),

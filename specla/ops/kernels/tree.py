@@ -184,7 +184,8 @@ def _solve(q: Strided, k: Strided, block: _Block, sizes: dict[str, int], tiles: 
     ancestors = block.ancestors.view(torch.uint8)
     solve_kernel[(heads, padded // columns)](
         q.data, k.data, g, beta, ancestors, block.depths, known_k, known_decay, mask, decay, mixing, pending,
-        g.shape[1], 0 if known is None else known.k.shape[1], q.row, q.node, k.row, k.node, row_stride(ancestors), ancestors.stride(1), row_stride(block.depths),
+        g.shape[1], 0 if known is None else known.k.shape[1],
+        q.row, q.node, k.row, k.node, row_stride(ancestors), ancestors.stride(1), row_stride(block.depths),
         row_stride(mask), mask.stride(1),
         BC=columns, BK=block_of(sizes["K"]), FLAT=flat, DEPTH=block.deepest, SUMMED=block.decay is not None,
         EXACT=k.data.dtype != torch.float32,

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from specla.ops import pairs
 from specla.ops.rows import repeat_rows
-from specla.ops.types import Factors, Known, NodeInputs
+from specla.ops.types import Factors, Known, Moving, NodeInputs
 
 
 class Record(NamedTuple):
@@ -49,7 +49,7 @@ class RecoverStrategy(ABC):
         return pairs.NEEDS[self.name]
 
     @abstractmethod
-    def commit(self, state: Tensor, record: Record, path: Tensor, length: Tensor) -> None:
+    def commit(self, state: Tensor, record: Record, path: Tensor, length: Tensor, moving: Moving | None = None) -> None:
         """Commit path[b, :length[b]], at once or by the next verification.
 
         Args:
@@ -58,6 +58,7 @@ class RecoverStrategy(ABC):
             path: [B, L] int64, nodes from the root down; any valid node past length[b]. One layer's rows are enough
                 where layers are stacked.
             length: [B] int64.
+            moving: the convolution's window, which goes along the same path: on a GPU in the same launch.
         """
 
     def pending(self) -> tuple[Known | None, Tensor | None]:

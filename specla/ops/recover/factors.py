@@ -3,10 +3,11 @@
 import torch
 from torch import Tensor
 
+from specla.ops.conv import move_window
 from specla.ops.known import pending, weights, write_rows
 from specla.ops.recover.base import Path, Record, RecoverStrategy, accepted
 from specla.ops.rows import take_nodes
-from specla.ops.types import Factors, Known
+from specla.ops.types import Factors, Known, Moving
 
 
 class CommitFactors(RecoverStrategy):
@@ -14,9 +15,16 @@ class CommitFactors(RecoverStrategy):
 
     name = "factors"
 
-    def commit(self, state: Tensor, record: Record, path: Tensor, length: Tensor) -> None:
+    def commit(self, state: Tensor, record: Record, path: Tensor, length: Tensor, moving: Moving | None = None) -> None:
         assert record.factors is not None, "factors: verification left no factors"
+        if state.is_cuda:
+            from specla.ops.kernels import commit
+            from specla.ops.kernels.launch import Taken
+
+            commit.commit_factors(state, record.factors, Taken(path, length), moving)
+            return
         commit_factors(state, record.factors, path, length)
+        move_window(moving, path, length)
 
 
 def path_factors(factors: Factors, path: Path) -> Factors:

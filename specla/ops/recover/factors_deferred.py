@@ -2,10 +2,11 @@
 
 from torch import Tensor
 
+from specla.ops.conv import move_window
 from specla.ops.known import fold_known
 from specla.ops.recover.base import Record, RecoverStrategy, accepted
 from specla.ops.recover.factors import path_factors
-from specla.ops.types import Known
+from specla.ops.types import Known, Moving
 
 
 class DeferredFactors(RecoverStrategy):
@@ -16,10 +17,11 @@ class DeferredFactors(RecoverStrategy):
     def __init__(self) -> None:
         self._known: Known | None = None
 
-    def commit(self, state: Tensor, record: Record, path: Tensor, length: Tensor) -> None:
+    def commit(self, state: Tensor, record: Record, path: Tensor, length: Tensor, moving: Moving | None = None) -> None:
         assert record.factors is not None, "factors_deferred: verification left no factors"
         chosen = accepted(path, length, state.shape[0])
         self._known = Known(path_factors(record.factors, chosen), chosen.valid.expand(state.shape[0], -1))
+        move_window(moving, path, length)
 
     def pending(self) -> tuple[Known | None, Tensor | None]:
         if self._known is None:

@@ -4,11 +4,12 @@ import torch
 from torch import Tensor
 
 from specla.errors import SpeclaError
+from specla.ops.conv import move_window
 from specla.ops.known import fold_known
 from specla.ops.recover.base import Record, RecoverStrategy, accepted
 from specla.ops.recover.factors import path_factors
 from specla.ops.rows import take_nodes
-from specla.ops.types import Factors, Known
+from specla.ops.types import Factors, Known, Moving
 
 RING = 16
 """Places of the ring, unless the user says otherwise: a step's reading of them stays below that of the state."""
@@ -33,7 +34,7 @@ class LazyFactors(RecoverStrategy):
         self._count = torch.zeros(0, dtype=torch.int64)
         self._fold: Tensor | None = None
 
-    def commit(self, state: Tensor, record: Record, path: Tensor, length: Tensor) -> None:
+    def commit(self, state: Tensor, record: Record, path: Tensor, length: Tensor, moving: Moving | None = None) -> None:
         assert record.factors is not None, "factors_lazy: verification left no factors"
         if path.shape[1] > self.longest:
             raise ValueError(f"a path of {path.shape[1]} nodes, where longest={self.longest}")
@@ -56,6 +57,7 @@ class LazyFactors(RecoverStrategy):
             torch.where(mask, take_nodes(x, source), held, out=held)
         self._count = self._count + added
         self._fold = None
+        move_window(moving, path, length)
 
     def pending(self) -> tuple[Known | None, Tensor | None]:
         if self._held is None:

@@ -3,9 +3,10 @@
 import torch
 from torch import Tensor
 
+from specla.ops.conv import move_window
 from specla.ops.recover.base import Record, RecoverStrategy, accepted
 from specla.ops.rows import settled, take_nodes
-from specla.ops.types import NodeInputs
+from specla.ops.types import Moving, NodeInputs
 from specla.ops.verify.walk import Walk
 
 
@@ -14,8 +15,14 @@ class ReplayCached(RecoverStrategy):
 
     name = "replay_cached"
 
-    def commit(self, state: Tensor, record: Record, path: Tensor, length: Tensor) -> None:
+    def commit(self, state: Tensor, record: Record, path: Tensor, length: Tensor, moving: Moving | None = None) -> None:
         assert record.gated is not None, "replay_cached: no cached inputs"
+        if state.is_cuda:
+            from specla.ops.kernels.launch import Taken
+            from specla.ops.kernels.replay import replay
+
+            replay(state, record.gated, Taken(path, length), moving)
+            return
         chosen = accepted(path, length, state.shape[0])
         q, k, v, g, beta = (take_nodes(x, chosen.nodes) for x in record.gated)
         # Past its end a path decays nothing and writes nothing.
@@ -30,3 +37,4 @@ class ReplayCached(RecoverStrategy):
             state.copy_(live.view_as(state))
         else:
             torch.where(chosen.rows[:, None, None, None], live.view_as(state), state, out=state)
+        move_window(moving, path, length)

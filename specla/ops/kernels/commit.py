@@ -1,0 +1,110 @@
+"""A commit from compact factors in one launch, the convolution's window included (paper, section 5.1).
+
+A row that commits nothing keeps its bits: no program of it writes.
+"""
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+from triton.language.extra.cuda import gdc_wait
+
+from specla.ops.kernels.launch import Taken, block_of, check_state, overlapped, strided
+from specla.ops.kernels.splits import add_product, halves, product
+from specla.ops.kernels.window import CHANNELS, move_window, window_of, window_programs
+from specla.ops.types import Factors, Moving
+
+
+@triton.jit(do_not_specialize=["T", "L", "rows"])
+def _factors_kernel(
+    p_state,
+    p_k,
+    p_u,
+    p_decay,
+    p_path,
+    p_length,
+    p_window,
+    p_raw,
+    T,
+    L,
+    rows,
+    k_row,
+    k_node,
+    u_row,
+    u_node,
+    raw_row,
+    raw_node,
+    H: tl.constexpr,
+    HV: tl.constexpr,
+    K: tl.constexpr,
+    V: tl.constexpr,
+    C: tl.constexpr,
+    W: tl.constexpr,
+    BK: tl.constexpr,
+    BV: tl.constexpr,
+    BL: tl.constexpr,
+    BC: tl.constexpr,
+    EXACT: tl.constexpr,
+    OVERLAP: tl.constexpr,
+):
+    """S <- exp(G_a) S + sum over the path of exp(G_a - G_j) u_j k_j^T, for BV rows of one head's state."""
+    if OVERLAP:
+        gdc_wait()
+    i_v, i_bh = tl.program_id(0), tl.program_id(1)
+    i_b, i_h = (i_bh // HV).to(tl.int64), i_bh % HV
+    p_path += i_b % rows * L
+    length = tl.load(p_length + i_b % rows)
+    if length > 0:
+        if i_v >= V // BV:
+            p_window += i_b * (W - 1) * C
+            move_window(p_window, p_raw + i_b * raw_row, p_path, length, (i_v - V // BV) * HV + i_h, raw_node, C, W, BC)
+        else:
+            o_l, o_v = tl.arange(0, BL), i_v * BV + tl.arange(0, BV)
+            nodes = tl.load(p_path + o_l, mask=o_l < length, other=0)
+            p_decay += i_b * T * HV + i_h
+            decay = tl.load(p_decay + nodes * HV, mask=o_l < length, other=0.0)
+            total = tl.load(p_decay + tl.load(p_path + length - 1) * HV)
+            weight = tl.where(o_l < length, tl.exp((total - decay).to(tl.float32)), 0.0)
+            p_u += i_b * u_row + i_h * V + nodes[None, :] * u_node + o_v[:, None]
+            b_u = tl.load(p_u, mask=(o_l < length)[None, :], other=0.0)
+            u_high, u_low = halves(b_u * weight[None, :], tl.bfloat16)
+            keep = tl.exp(total.to(tl.float32))
+            p_k += i_b * k_row + (i_h // (HV // H)) * K + nodes[:, None] * k_node
+            p_state += (i_bh.to(tl.int64) * V + o_v[:, None]) * K
+            for i_k in range(0, K, BK):
+                o_k = i_k + tl.arange(0, BK)
+                b_s = tl.load(p_state + o_k[None, :])
+                b_k = tl.load(p_k + o_k[None, :], mask=(o_l < length)[:, None], other=0.0)
+                if EXACT:
+                    taken = add_product(product(u_low, b_k), u_high, b_k)
+                else:
+                    k_high, k_low = halves(b_k, tl.bfloat16)
+                    taken = add_product(add_product(product(u_low, k_high), u_high, k_low), u_high, k_high)
+                tl.store(p_state + o_k[None, :], keep * b_s + taken)
+
+
+def commit_factors(state: Tensor, factors: Factors, taken: Taken, moving: Moving | None = None) -> None:
+    """Take the accepted factors into `state` [B, HV, V, K] float32, in place.
+
+    Args:
+        state: contiguous.
+        factors: of the T nodes; decays in float64.
+        taken: the path.
+        moving: the convolution's window, moved along in the same launch.
+
+    Raises:
+        SpeclaError: naming the limit, for tensors that the kernel cannot take.
+    """
+    check_state(state)
+    batch, value_heads, value_size, key_size = state.shape
+    window, raw = window_of(moving, state)
+    path, length = taken.path.contiguous(), taken.length.contiguous()
+    k, u, decay = strided(factors.k), strided(factors.u), factors.decay.double().contiguous()
+    values = block_of(value_size, 32 if batch * value_heads >= 64 else 16)
+    _factors_kernel[(value_size // values + window_programs(window, value_heads), batch * value_heads)](
+        state, k.data, u.data, decay, path, length, window, raw,
+        decay.shape[1], path.shape[1], path.shape[0], k.row, k.node, u.row, u.node, raw.stride(0), raw.stride(1),
+        H=k.data.shape[2], HV=value_heads, K=key_size, V=value_size, C=window.shape[2], W=window.shape[1] + 1,
+        BK=block_of(key_size), BV=values, BL=max(16, triton.next_power_of_2(path.shape[1])), BC=CHANNELS,
+        EXACT=k.data.dtype == torch.bfloat16, num_warps=4, **overlapped(state),
+    )  # fmt: skip
