@@ -50,7 +50,8 @@ class EngineRecovery:
         for i, (recurrent, window) in enumerate(zip(self.state.recurrent, self.state.window, strict=True)):
             span = (i * batch, (i + 1) * batch)
             pending = None if known is None else known.rows(*span)
-            layers.append(LayerState(recurrent, window, pending, None if fold is None else fold[slice(*span)]))
+            folds = fold[slice(*span)] if isinstance(fold, Tensor) else fold
+            layers.append(LayerState(recurrent, window, pending, folds))
         return layers
 
     def commit(self, records: list[LayerRecord], path: Tensor, length: Tensor) -> None:

@@ -16,7 +16,7 @@ from specla.ops.conv import conv_nodes, conv_sequence
 from specla.ops.gates import gates, l2_normalise
 from specla.ops.linear import PackedLinear
 from specla.ops.norm import gated_rms_norm, rms_norm
-from specla.ops.types import Known, NodeInputs, TreeTensors, VerifyOutput
+from specla.ops.types import Fold, Known, NodeInputs, TreeTensors, VerifyOutput
 from specla.ops.verify import VerifyStrategy
 
 
@@ -44,7 +44,7 @@ class LayerState:
     recurrent: Tensor
     window: Tensor
     known: Known | None = None
-    fold: Tensor | None = None
+    fold: Fold = None
 
 
 class RMSNorm(nn.Module):

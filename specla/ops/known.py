@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from specla.ops.rows import settled
-from specla.ops.types import Factors, Known
+from specla.ops.types import Factors, Fold, Known
 
 
 class Pending(NamedTuple):
@@ -25,6 +25,7 @@ class Pending(NamedTuple):
 
 def pending(known: Known) -> Pending:
     """Padding may hold anything, NaN too, and NaN times zero is NaN: replace it rather than weigh it by zero."""
+    known = known.in_order()
     k, u, decay = known.factors
     padding = ~known.valid
     decay = decay.double().masked_fill(padding[..., None], 0.0)
@@ -84,20 +85,20 @@ def fold_known(state: Tensor, known: Known, rows: Tensor | None = None) -> None:
     _fold(state, held, filled if rows is None else filled & rows)
 
 
-def absorb(state: Tensor, known: Known | None, fold: Tensor | None) -> Pending | None:
+def absorb(state: Tensor, known: Known | None, fold: Fold) -> Pending | None:
     """Fold the rows that ask for it into `state`; what stays pending is returned, or None where nothing can."""
     if known is None:
         return None
     held = pending(known)
-    if fold is None or settled(fold, False):
+    if fold is None or fold is False or (fold is not True and settled(fold, False)):
         return held
     _fold(state, held, held.valid.any(1) & fold)
-    if settled(fold, True):
+    if fold is True or settled(fold, True):
         return None
     return Pending(held.factors, held.valid & ~fold[:, None], held.total.masked_fill(fold[:, None], 0.0))
 
 
-def start_state(state: Tensor, known: Known | None, fold: Tensor | None) -> tuple[Tensor, Tensor | None]:
+def start_state(state: Tensor, known: Known | None, fold: Fold) -> tuple[Tensor, Tensor | None]:
     """What a walk starts from: the committed state with everything known applied, and the decay it stands at.
 
     Returns:

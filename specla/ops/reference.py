@@ -7,11 +7,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from specla.ops.types import Factors, Known, NodeInputs, TreeTensors, VerifyOutput
+from specla.ops.types import Factors, Fold, Known, NodeInputs, TreeTensors, VerifyOutput
 
 
 def reference_verify(
-    state: Tensor, inputs: NodeInputs, tree: TreeTensors, known: Known | None = None, fold: Tensor | None = None
+    state: Tensor, inputs: NodeInputs, tree: TreeTensors, known: Known | None = None, fold: Fold = None
 ) -> VerifyOutput:
     """Every node's output, factors and state.
 
@@ -20,7 +20,7 @@ def reference_verify(
         inputs: of the T nodes.
         tree: shared, or one a row.
         known: committed factors that the state does not hold.
-        fold: [B] bool.
+        fold: rows, see `Fold`.
     """
     batch, nodes, value_heads = inputs.g.shape
     groups = value_heads // inputs.q.shape[2]
@@ -32,7 +32,7 @@ def reference_verify(
     parents = tree.parents.expand(batch, nodes).tolist()
     for b in range(batch):
         committed, committed_decay = _with_known(state[b], known, b)
-        if fold is not None and fold[b]:
+        if fold is True or (isinstance(fold, Tensor) and bool(fold[b])):
             state[b] = committed
             committed_decay = torch.zeros_like(committed_decay)
         for i in range(nodes):
@@ -104,6 +104,7 @@ def _with_known(state: Tensor, known: Known | None, row: int) -> tuple[Tensor, T
     decay = state.new_zeros(state.shape[0])
     if known is None:
         return state.clone(), decay
+    known = known.in_order()
     factors = known.factors
     groups = factors.u.shape[2] // factors.k.shape[2]
     for r in known.valid[row].nonzero().flatten().tolist():

@@ -12,7 +12,7 @@ from torch import Tensor
 from specla.ops.shape import HeadShape
 from specla.topology import DraftTree
 
-__all__ = ["CONV_WIDTH", "Factors", "HeadShape", "Known", "Moving", "NodeInputs", "TreeTensors", "VerifyOutput"]
+__all__ = ["CONV_WIDTH", "Factors", "Fold", "HeadShape", "Known", "Moving", "NodeInputs", "TreeTensors", "VerifyOutput"]
 
 CONV_WIDTH = 4
 """The width of the short convolution in every published gated delta net."""
@@ -57,11 +57,28 @@ class Known(NamedTuple):
 
     factors: Factors
     valid: Tensor
-    """[B, R] bool; false is padding, anywhere, and may hold anything."""
+    """[B, R] bool; false is padding, anywhere, and may hold anything. Or [B] int64: how many from the first place on."""
+    nodes: Tensor | None = None
+    """[B, R] int64: where the places stand among the T nodes that `factors` are then of; any node in a padded place."""
 
     def rows(self, start: int, stop: int) -> "Known":
         """Rows start..stop-1, as views: one layer's part where layers are stacked."""
-        return Known(self.factors.rows(start, stop), self.valid[start:stop])
+        nodes = None if self.nodes is None else self.nodes[start:stop]
+        return Known(self.factors.rows(start, stop), self.valid[start:stop], nodes)
+
+    def in_order(self) -> "Known":
+        """The same with a factor in every place and a mask over the places, as torch computes with them."""
+        factors, valid = self.factors, self.valid
+        if self.nodes is not None:
+            row = torch.arange(self.nodes.shape[0], device=self.nodes.device)[:, None]
+            factors = Factors(*(x[row, self.nodes] for x in factors))
+        if valid.dim() == 1:
+            valid = torch.arange(factors.k.shape[1], device=valid.device) < valid[:, None]
+        return Known(factors, valid)
+
+
+Fold = Tensor | bool | None
+"""Which rows take their known factors into the state: [B] bool, True for all of them, None for none."""
 
 
 class Moving(NamedTuple):

@@ -7,7 +7,8 @@ from torch import Tensor
 from triton.language.extra.cuda import gdc_wait
 
 from specla.ops.kernels.launch import check_verify, overlapped, row_stride, strided
-from specla.ops.kernels.walk import Tiles, delta_step, load_node
+from specla.ops.kernels.walk import Tiles
+from specla.ops.kernels.walk_step import delta_step, load_node
 from specla.ops.types import NodeInputs, TreeTensors, VerifyOutput
 
 TILES = Tiles(2, 1)

@@ -6,7 +6,7 @@ from torch import Tensor
 from triton.language.extra.cuda import gdc_wait
 
 from specla.ops.kernels.launch import Taken, check_state, overlapped, strided
-from specla.ops.kernels.walk import delta_step, load_node
+from specla.ops.kernels.walk_step import delta_step, load_node
 from specla.ops.kernels.window import CHANNELS, move_window, window_of, window_programs
 from specla.ops.types import Moving, NodeInputs
 

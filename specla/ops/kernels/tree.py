@@ -14,11 +14,13 @@ import torch
 import triton
 from torch import Tensor
 
+from specla.ops.kernels.held import Held
 from specla.ops.kernels.launch import Strided, block_of, check_verify, overlapped, row_stride, strided
 from specla.ops.kernels.tree_read import read_kernel
 from specla.ops.kernels.tree_solve import solve_kernel
+from specla.ops.known import Pending, absorb
 from specla.ops.paths import path_decay
-from specla.ops.types import Factors, Known, NodeInputs, TreeTensors, VerifyOutput
+from specla.ops.types import Factors, Fold, Known, NodeInputs, TreeTensors, VerifyOutput
 
 BLOCK_NODES = 64
 """The nodes of one launch. A larger tree takes its first nodes as known factors of the others."""
@@ -69,25 +71,31 @@ class _Block(NamedTuple):
     """[1 or B, T] int64, from any level on."""
     deepest: int
     """A bound of the differences in depth."""
-    known: Factors | None = None
-    valid: Tensor | None = None
-    """[B, R] bool: the places of `known` that hold something."""
+    known: Known | None = None
+    fold: Fold = None
     mask: Tensor | None = None
-    """[B, T, R] bool, strided: those which are ancestors of a node."""
+    """[B, T, R] bool, strided: the places of `known` that are ancestors of a node; None where all valid ones are."""
     decay: Tensor | None = None
     """[B, T, HV] float64 where G is summed already; None sums it in the kernel."""
 
 
 def verify_tree(
-    state: Tensor, inputs: NodeInputs, tree: TreeTensors, known: Known | None = None, tiles: Tiles | None = None
+    state: Tensor,
+    inputs: NodeInputs,
+    tree: TreeTensors,
+    known: Known | None = None,
+    fold: Fold = None,
+    tiles: Tiles | None = None,
 ) -> VerifyOutput:
-    """Every node's output and factors, by the tree mask; the state is read alone.
+    """Every node's output and factors, by the tree mask.
 
     Args:
-        state: [B, HV, V, K] float32, contiguous.
+        state: [B, HV, V, K] float32, contiguous. Rows that fold take their known factors in on the way, in place
+            (paper, section 5.2); nothing else is written.
         inputs: of T nodes, up to 128; q, k and v in one of float32, float16, bfloat16.
         tree: shared, or one a row.
-        known: committed factors that the state does not hold.
+        known: committed factors that the state does not hold. Nothing here may write them: other programs still read.
+        fold: which rows fold.
         tiles: None for what was measured to be fast.
 
     Raises:
@@ -100,36 +108,34 @@ def verify_tree(
     # A bound that needs no look at the device.
     deepest = max(shape.depth for shape in tree.trees) if tree.trees else nodes - 1
     if nodes <= BLOCK_NODES:
-        block = _Block(inputs, tree.ancestors, tree.depths, deepest)
-        if known is not None:
-            mask = known.valid[:, None].expand(-1, nodes, -1)
-            block = block._replace(known=known.factors, valid=known.valid, mask=mask)
+        block = _Block(inputs, tree.ancestors, tree.depths, deepest, known, fold)
         return VerifyOutput(out, Factors(inputs.k, u, _launch(state, block, out, u, tiles)), None)
-    since = None if known is None else known.factors.decay.double().masked_fill(~known.valid[..., None], 0.0).amin(1)
+    held = absorb(state, known, fold)
+    since = None if held is None else held.total
     decay = path_decay(inputs.g, tree.path_sums, since).transpose(1, 2).contiguous()
     factors = Factors(inputs.k, u, decay)
     for start in range(0, nodes, BLOCK_NODES):
         rows = slice(start, min(start + BLOCK_NODES, nodes))
-        block = _part(inputs, tree, known, factors, rows)._replace(deepest=deepest)
+        block = _part(inputs, tree, held, factors, rows)._replace(deepest=deepest)
         _launch(state, block, out[:, rows], u[:, rows], tiles)
     return VerifyOutput(out, factors, None)
 
 
-def _part(inputs: NodeInputs, tree: TreeTensors, known: Known | None, factors: Factors, rows: slice) -> _Block:
+def _part(inputs: NodeInputs, tree: TreeTensors, held: Pending | None, factors: Factors, rows: slice) -> _Block:
     """Some nodes of a larger tree: the nodes before them are known factors, under the ancestor mask."""
     batch, before = inputs.g.shape[0], rows.start
     own = NodeInputs(*(x[:, rows] for x in inputs))
     mask = tree.ancestors[:, rows, :before].expand(batch, -1, -1)
     valid = torch.ones(batch, before, dtype=torch.bool, device=mask.device)
     parts = [Factors(*(x[:, :before] for x in factors))] if before else []
-    if known is not None:
-        parts = [known.factors, *parts]
-        mask = torch.cat((known.valid[:, None].expand(-1, mask.shape[1], -1), mask), dim=2)
-        valid = torch.cat((known.valid, valid), dim=1)
-    held = Factors(*(torch.cat(x, dim=1) for x in zip(*parts, strict=True))) if parts else None
+    if held is not None:
+        parts = [held.factors, *parts]
+        mask = torch.cat((held.valid[:, None].expand(-1, mask.shape[1], -1), mask), dim=2)
+        valid = torch.cat((held.valid, valid), dim=1)
+    known = Known(Factors(*(torch.cat(x, dim=1) for x in zip(*parts, strict=True))), valid) if parts else None
     decay = factors.decay[:, rows].contiguous()
     ancestors, depths = tree.ancestors[:, rows, rows], tree.depths[:, rows].contiguous()
-    return _Block(own, ancestors, depths, 0, held, valid, mask, decay)
+    return _Block(own, ancestors, depths, 0, known, None, mask, decay)
 
 
 class _Solved(NamedTuple):
@@ -148,45 +154,44 @@ def _launch(state: Tensor, block: _Block, out: Tensor, u: Tensor, tiles: Tiles |
     batch, nodes, value_heads = block.inputs.g.shape
     key_size, value_size = state.shape[3], state.shape[2]
     tiles = tiles or tiles_for(batch * value_heads, nodes)
-    places = 0 if block.known is None else block.known.k.shape[1]
+    held = Held.of(block.known, block.fold, block.inputs.g)
     sizes = {"H": block.inputs.k.shape[2], "HV": value_heads, "K": key_size, "BT": padded_nodes(nodes)}
-    sizes |= {"KNOWN": places > 0, "BR": padded_nodes(places)}
+    sizes |= {"BR": padded_nodes(held.places)}
     q, k, v = (strided(x) for x in block.inputs[:3])
-    solved = _solve(q, k, block, sizes, tiles)
-    # What the kernel has no use for without known factors may be any tensor.
-    known_u, valid = solved.decay, solved.decay
-    if block.known is not None and block.valid is not None:
-        known_u, valid = block.known.u.contiguous(), block.valid.contiguous().view(torch.uint8)
+    # What every row folds is known to the state alone.
+    flags = {name: flag and not held.flags["ALL_FOLD"] for name, flag in held.flags.items() if name != "ALL_FOLD"}
+    solved = _solve(q, k, block, held, sizes | flags, tiles)
     values = block_of(value_size, tiles.values)
     limit = {} if tiles.registers is None or not state.is_cuda else {"maxnreg": tiles.registers}
     read_kernel[(value_size // values, batch * value_heads)](
-        state, q.data, k.data, v.data, known_u, valid, *solved, out, u, nodes, places,
+        state, q.data, k.data, v.data, *held.tensors, *solved, out, u, nodes, held.places,
         q.row, q.node, k.row, k.node, v.row, v.node, out.stride(0),
+        *held.strides,
         V=value_size, BK=block_of(key_size, tiles.keys), BV=values, EXACT=k.data.dtype == torch.bfloat16,
-        num_warps=tiles.warps, num_stages=tiles.stages, **sizes, **limit, **overlapped(state),
+        num_warps=tiles.warps, num_stages=tiles.stages, **sizes, **held.flags, **limit, **overlapped(state),
     )  # fmt: skip
     return solved.decay
 
 
-def _solve(q: Strided, k: Strided, block: _Block, sizes: dict[str, int], tiles: Tiles) -> _Solved:
+def _solve(q: Strided, k: Strided, block: _Block, held: Held, sizes: dict[str, int], tiles: Tiles) -> _Solved:
     """Solve every head's triangle."""
-    g, beta, known = block.inputs.g.contiguous(), block.inputs.beta.contiguous(), block.known
+    g, beta = block.inputs.g.contiguous(), block.inputs.beta.contiguous()
     heads, padded = g.shape[0] * g.shape[2], sizes["BT"]
     decay = torch.empty(g.shape, dtype=torch.float64, device=g.device) if block.decay is None else block.decay
     mixing = torch.empty(heads, 2, 2, padded, padded, dtype=torch.bfloat16, device=g.device)
-    pending = mixing if known is None else mixing.new_empty(heads, 2, 2, padded, sizes["BR"])
-    known_k = known_decay = mask = decay
-    if known is not None and block.mask is not None:
-        known_k, known_decay, mask = known.k.contiguous(), known.decay.double().contiguous(), block.mask
-        mask = mask.view(torch.uint8)
+    pending = mixing.new_empty(heads, 2, 2, padded, sizes["BR"]) if sizes["KNOWN"] else mixing
+    mask, mask_row, mask_node = held.valid, 0 if held.valid.dim() == 1 else held.valid.stride(0), 0
+    if block.mask is not None:
+        mask = block.mask.view(torch.uint8)
+        mask_row, mask_node = mask.stride(0), mask.stride(1)
     flat = block.deepest <= FLAT_DEPTH
-    columns = min(tiles.solve_columns, padded) if flat and known is None else padded
+    columns = min(tiles.solve_columns, padded) if flat and not sizes["KNOWN"] else padded
     ancestors = block.ancestors.view(torch.uint8)
     solve_kernel[(heads, padded // columns)](
-        q.data, k.data, g, beta, ancestors, block.depths, known_k, known_decay, mask, decay, mixing, pending,
-        g.shape[1], 0 if known is None else known.k.shape[1],
+        q.data, k.data, g, beta, ancestors, block.depths, held.k.data, held.decay, held.nodes, mask, held.fold,
+        decay, mixing, pending, g.shape[1], held.places,
         q.row, q.node, k.row, k.node, row_stride(ancestors), ancestors.stride(1), row_stride(block.depths),
-        row_stride(mask), mask.stride(1),
+        mask_row, mask_node, held.decay.shape[1], held.k.row, held.k.node,
         BC=columns, BK=block_of(sizes["K"]), FLAT=flat, DEPTH=block.deepest, SUMMED=block.decay is not None,
         EXACT=k.data.dtype != torch.float32,
         num_warps=tiles.solve_warps if padded == 16 else 4, **sizes, **overlapped(g),

@@ -34,14 +34,63 @@ def _read(state_high, state_low, x, EXACT: tl.constexpr):
     return add_product(small, state_high, tl.trans(x_high))
 
 
+@triton.jit
+def _sweep(
+    p_state,
+    p_k,
+    p_q,
+    p_known_k,
+    keep,
+    known_high,
+    known_low,
+    held,
+    stores,
+    nodes,
+    K: tl.constexpr,
+    BT: tl.constexpr,
+    BK: tl.constexpr,
+    BV: tl.constexpr,
+    EXACT: tl.constexpr,
+    FOLD: tl.constexpr,
+):
+    """(S K^T, S Q^T) [BV, BT] of all nodes, in one pass over some rows of the state.
+
+    With FOLD these take known factors in on the way, S <- keep S + U_r^T K_r, and go back to memory where it `stores`.
+    """
+    read_k, read_q = tl.zeros([BV, BT], tl.float32), tl.zeros([BV, BT], tl.float32)
+    for i_k in range(0, K, BK):
+        o_k = i_k + tl.arange(0, BK)
+        b_s = tl.load(p_state + o_k[None, :])
+        b_k = tl.load(p_k + o_k[None, :], mask=nodes[:, None], other=0.0)
+        b_q = tl.load(p_q + o_k[None, :], mask=nodes[:, None], other=0.0)
+        if FOLD:
+            b_r = tl.load(p_known_k + o_k[None, :], mask=held[:, None], other=0.0)
+            if EXACT:
+                taken = add_product(product(known_low, b_r), known_high, b_r)
+            else:
+                r_high, r_low = halves(b_r, tl.bfloat16)
+                taken = add_product(add_product(product(known_low, r_high), known_high, r_low), known_high, r_high)
+            b_s = keep * b_s + taken
+            tl.store(p_state + o_k[None, :], b_s, mask=stores)
+        s_high, s_low = halves(b_s, tl.bfloat16)
+        # Summed outside the products: one still under way when the loop turned would lose its operand's registers.
+        read_k += _read(s_high, s_low, b_k, EXACT)
+        read_q += _read(s_high, s_low, b_q, EXACT)
+    return read_k, read_q
+
+
 @triton.jit(do_not_specialize=["T", "R"])
 def read_kernel(
     p_state,
     p_q,
     p_k,
     p_v,
+    p_known_k,
     p_known_u,
-    p_valid,
+    p_known_decay,
+    p_known_nodes,
+    p_known_valid,
+    p_fold,
     p_decay,
     p_mixing,
     p_pending,
@@ -56,6 +105,11 @@ def read_kernel(
     v_row,
     v_node,
     out_row,
+    known_nodes,
+    known_k_row,
+    known_k_node,
+    known_u_row,
+    known_u_node,
     H: tl.constexpr,
     HV: tl.constexpr,
     K: tl.constexpr,
@@ -64,6 +118,10 @@ def read_kernel(
     BK: tl.constexpr,
     BV: tl.constexpr,
     KNOWN: tl.constexpr,
+    INDEXED: tl.constexpr,
+    COUNTED: tl.constexpr,
+    FOLDS: tl.constexpr,
+    ALL_FOLD: tl.constexpr,
     BR: tl.constexpr,
     EXACT: tl.constexpr,
     OVERLAP: tl.constexpr,
@@ -76,16 +134,60 @@ def read_kernel(
     p_q += i_b.to(tl.int64) * q_row + (i_h // (HV // H)) * K
     p_k += i_b.to(tl.int64) * k_row + (i_h // (HV // H)) * K
     p_state += (i_bh.to(tl.int64) * V + o_v[:, None]) * K
-    read_k, read_q = tl.zeros([BV, BT], tl.float32), tl.zeros([BV, BT], tl.float32)
-    for i_k in range(0, K, BK):
-        o_k = i_k + tl.arange(0, BK)
-        b_s = tl.load(p_state + o_k[None, :])
-        b_k = tl.load(p_k + o_t[:, None] * k_node + o_k[None, :], mask=nodes[:, None], other=0.0)
-        b_q = tl.load(p_q + o_t[:, None] * q_node + o_k[None, :], mask=nodes[:, None], other=0.0)
-        s_high, s_low = halves(b_s, tl.bfloat16)
-        # Summed outside the products: one still under way when the loop turned would lose its operand's registers.
-        read_k += _read(s_high, s_low, b_k, EXACT)
-        read_q += _read(s_high, s_low, b_q, EXACT)
+    p_k += o_t[:, None] * k_node
+    p_q += o_t[:, None] * q_node
+    o_r = tl.arange(0, BR)
+    held = o_r < R
+    known_high, known_low = tl.zeros([BV, BR], tl.bfloat16), tl.zeros([BV, BR], tl.bfloat16)
+    folds, keep = ALL_FOLD, 1.0
+    fold_high, fold_low = known_high, known_low
+    if KNOWN:
+        o_place = o_r.to(tl.int64)
+        if INDEXED:
+            o_place = tl.load(p_known_nodes + i_b * R + o_r, mask=held, other=0)
+        if COUNTED:
+            held = o_r < tl.load(p_known_valid + i_b)
+        else:
+            held = tl.load(p_known_valid + i_b * R + o_r, mask=held, other=0) != 0
+        p_known_u += i_b.to(tl.int64) * known_u_row + i_h * V + o_place[None, :] * known_u_node + o_v[:, None]
+        b_r = tl.load(p_known_u, mask=held[None, :], other=0.0)
+        if FOLDS:
+            folds = tl.load(p_fold + i_b) != 0
+        if FOLDS or ALL_FOLD:
+            p_known_decay += (i_b.to(tl.int64) * known_nodes + o_place) * HV + i_h
+            known_decay = tl.load(p_known_decay, mask=held, other=0.0)
+            # G falls along a path: the newest is the least.
+            total = tl.min(known_decay, axis=0)
+            weight = tl.where(held, tl.exp((total - known_decay).to(tl.float32)), 0.0)
+            fold_high, fold_low = halves(b_r * weight[None, :], tl.bfloat16)
+            keep = tl.exp(total.to(tl.float32))
+        known_high, known_low = halves(b_r, tl.bfloat16)
+        p_known_k += i_b.to(tl.int64) * known_k_row + (i_h // (HV // H)) * K + o_place[:, None] * known_k_node
+    # A row that has nothing to take in keeps its bits.
+    stores = tl.sum(held.to(tl.int32), axis=0) > 0
+    if folds:
+        read_k, read_q = _sweep(
+            p_state, p_k, p_q, p_known_k, keep, fold_high, fold_low, held, stores, nodes, K, BT, BK, BV, EXACT, True
+        )
+    else:
+        read_k, read_q = _sweep(
+            p_state,
+            p_k,
+            p_q,
+            p_known_k,
+            keep,
+            fold_high,
+            fold_low,
+            held,
+            stores,
+            nodes,
+            K,
+            BT,
+            BK,
+            BV,
+            EXACT,
+            False,
+        )
 
     p_v += i_b.to(tl.int64) * v_row + i_h * V + o_t[None, :] * v_node + o_v[:, None]
     b_v = tl.load(p_v, mask=nodes[None, :], other=0.0).to(tl.float32)
@@ -100,11 +202,7 @@ def read_kernel(
         read_high, read_low = tl.load(p_mixing + 2 * BT * BT), tl.load(p_mixing + 3 * BT * BT)
     grown = tl.exp(decay.to(tl.float32))[None, :]
     left, out = b_v - read_k * grown, read_q * grown
-    if KNOWN:
-        o_r = tl.arange(0, BR)
-        p_known_u += (i_b.to(tl.int64) * R * HV + i_h) * V + o_r[None, :] * (HV * V) + o_v[:, None]
-        held = tl.load(p_valid + i_b * R + o_r, mask=o_r < R, other=0) != 0
-        known_high, known_low = halves(tl.load(p_known_u, mask=held[None, :], other=0.0), tl.bfloat16)
+    if KNOWN and not ALL_FOLD:
         p_pending += i_bh.to(tl.int64) * (4 * BT * BR) + o_t[:, None] * BR + o_r[None, :]
         left -= _apply_stored(tl.zeros([BV, BT], tl.float32), known_high, known_low, p_pending, BT * BR)
         out = _apply_stored(out, known_high, known_low, p_pending + 2 * BT * BR, BT * BR)

@@ -117,7 +117,9 @@ def solve_kernel(
     p_depth,
     p_known_k,
     p_known_decay,
+    p_known_nodes,
     p_known_mask,
+    p_fold,
     p_decay,
     p_mixing,
     p_pending,
@@ -132,6 +134,9 @@ def solve_kernel(
     depth_row,
     mask_row,
     mask_node,
+    known_nodes,
+    known_row,
+    known_node,
     H: tl.constexpr,
     HV: tl.constexpr,
     K: tl.constexpr,
@@ -139,6 +144,9 @@ def solve_kernel(
     BC: tl.constexpr,
     BK: tl.constexpr,
     KNOWN: tl.constexpr,
+    INDEXED: tl.constexpr,
+    COUNTED: tl.constexpr,
+    FOLDS: tl.constexpr,
     BR: tl.constexpr,
     FLAT: tl.constexpr,
     DEPTH: tl.constexpr,
@@ -154,9 +162,12 @@ def solve_kernel(
     i_b, i_h = i_bh // HV, i_bh % HV
     o_t, o_r = tl.arange(0, BT), tl.arange(0, BR)
     nodes, places = o_t < T, o_r < R
+    o_place = o_r.to(tl.int64)
+    if INDEXED:
+        o_place = tl.load(p_known_nodes + i_b * R + o_r, mask=places, other=0)
     p_q += i_b.to(tl.int64) * q_row + (i_h // (HV // H)) * K
     p_k += i_b.to(tl.int64) * k_row + (i_h // (HV // H)) * K
-    p_known_k += (i_b.to(tl.int64) * R * H + i_h // (HV // H)) * K
+    p_known_k += i_b.to(tl.int64) * known_row + (i_h // (HV // H)) * K + o_place[:, None] * known_node
     # What follows the loop is on its way before it.
     p_ancestor += i_b.to(tl.int64) * ancestor_row + o_t[:, None] * ancestor_node + o_t[None, :]
     ancestor = tl.load(p_ancestor, mask=nodes[:, None] & nodes[None, :], other=0) != 0
@@ -177,17 +188,23 @@ def solve_kernel(
         keys += key_product(b_k, tl.trans(b_k), EXACT)
         queries += key_product(b_q, tl.trans(b_k), EXACT)
         if KNOWN:
-            b_r = tl.load(p_known_k + o_r[:, None] * (H * K) + o_k[None, :], mask=places[:, None], other=0.0)
+            b_r = tl.load(p_known_k + o_k[None, :], mask=places[:, None], other=0.0)
             known_keys += key_product(b_k, tl.trans(b_r), EXACT)
             known_queries += key_product(b_q, tl.trans(b_r), EXACT)
 
     if not SUMMED:
         decay = path_sums(g, ancestor)
     if KNOWN:
-        p_known_decay += i_b.to(tl.int64) * R * HV + i_h + o_r * HV
-        p_known_mask += i_b.to(tl.int64) * mask_row + o_t[:, None] * mask_node + o_r[None, :]
-        mask = tl.load(p_known_mask, mask=nodes[:, None] & places[None, :], other=0) != 0
+        p_known_decay += i_b.to(tl.int64) * known_nodes * HV + i_h + o_place * HV
         known_decay = tl.load(p_known_decay, mask=places, other=0.0)
+        if COUNTED:
+            mask = nodes[:, None] & (o_r < tl.load(p_known_mask + i_b))[None, :]
+        else:
+            p_known_mask += i_b.to(tl.int64) * mask_row + o_t[:, None] * mask_node + o_r[None, :]
+            mask = tl.load(p_known_mask, mask=nodes[:, None] & places[None, :], other=0) != 0
+        if FOLDS:
+            # What the state takes in by the same launch is not known beside it any more.
+            mask = mask & (tl.load(p_fold + i_b) == 0)
         if not SUMMED:
             # G falls along a path: the newest known factor is the least.
             decay += tl.min(tl.min(tl.where(mask, known_decay[None, :], 0.0), axis=1), axis=0)

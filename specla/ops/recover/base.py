@@ -8,7 +8,7 @@ from torch import Tensor
 
 from specla.ops import pairs
 from specla.ops.rows import repeat_rows
-from specla.ops.types import Factors, Known, Moving, NodeInputs
+from specla.ops.types import Factors, Fold, Known, Moving, NodeInputs
 
 
 class Record(NamedTuple):
@@ -61,7 +61,7 @@ class RecoverStrategy(ABC):
             moving: the convolution's window, which goes along the same path: on a GPU in the same launch.
         """
 
-    def pending(self) -> tuple[Known | None, Tensor | None]:
+    def pending(self) -> tuple[Known | None, Fold]:
         """(known, fold) for the next verification, which must be given both."""
         return None, None
 

@@ -9,7 +9,7 @@ from specla.ops.known import fold_known
 from specla.ops.recover.base import Record, RecoverStrategy, accepted
 from specla.ops.recover.factors import path_factors
 from specla.ops.rows import take_nodes
-from specla.ops.types import Factors, Known, Moving
+from specla.ops.types import Factors, Fold, Known, Moving
 
 RING = 16
 """Places of the ring, unless the user says otherwise: a step's reading of them stays below that of the state."""
@@ -59,7 +59,7 @@ class LazyFactors(RecoverStrategy):
         self._fold = None
         move_window(moving, path, length)
 
-    def pending(self) -> tuple[Known | None, Tensor | None]:
+    def pending(self) -> tuple[Known | None, Fold]:
         if self._held is None:
             return None, None
         self._fold = self._count + self.longest > self.ring

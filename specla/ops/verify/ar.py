@@ -4,9 +4,8 @@ from torch import Tensor
 
 from specla.ops.known import start_state
 from specla.ops.step import read_step
-from specla.ops.types import Factors, Known, NodeInputs, TreeTensors, VerifyOutput
+from specla.ops.types import Factors, Fold, Known, NodeInputs, TreeTensors, VerifyOutput
 from specla.ops.verify.base import VerifyStrategy
-from specla.ops.verify.walk import since_fold
 
 
 class Autoregressive(VerifyStrategy):
@@ -21,13 +20,13 @@ class Autoregressive(VerifyStrategy):
         inputs: NodeInputs,
         tree: TreeTensors,
         known: Known | None = None,
-        fold: Tensor | None = None,
+        fold: Fold = None,
     ) -> VerifyOutput:
-        state, since = start_state(state, known, fold)
         if state.is_cuda:
-            from specla.ops.kernels.walk import verify_chain
+            from specla.ops.kernels.walk import Pending, verify_chain
 
-            return since_fold(verify_chain(state, inputs, tree), since)
+            return verify_chain(state, inputs, tree, Pending(known, fold))
+        state, since = start_state(state, known, fold)
         out, u = read_step(state, inputs)
         decay = inputs.g.double()
         if since is not None:

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from specla.ops.types import HeadShape, Known, NodeInputs, TreeTensors, VerifyOutput
+from specla.ops.types import Fold, HeadShape, Known, NodeInputs, TreeTensors, VerifyOutput
 from specla.ops.verify.ar import Autoregressive
 from specla.ops.verify.base import VerifyStrategy
 from specla.ops.verify.chain import Chain
@@ -115,7 +115,7 @@ class Auto(VerifyStrategy):
         inputs: NodeInputs,
         tree: TreeTensors,
         known: Known | None = None,
-        fold: Tensor | None = None,
+        fold: Fold = None,
     ) -> VerifyOutput:
         if tree.shared:
             shape = HeadShape(inputs.k.shape[2], inputs.v.shape[2], inputs.k.shape[3], inputs.v.shape[3])

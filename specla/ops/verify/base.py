@@ -7,7 +7,7 @@ from torch import Tensor
 
 from specla.errors import SpeclaError
 from specla.ops import pairs
-from specla.ops.types import Known, NodeInputs, TreeTensors, VerifyOutput
+from specla.ops.types import Fold, Known, NodeInputs, TreeTensors, VerifyOutput
 from specla.topology import DraftTree
 
 
@@ -47,7 +47,7 @@ class VerifyStrategy(ABC):
         inputs: NodeInputs,
         tree: TreeTensors,
         known: Known | None = None,
-        fold: Tensor | None = None,
+        fold: Fold = None,
     ) -> VerifyOutput:
         """The output of every node, and what recovery needs.
 
@@ -57,7 +57,7 @@ class VerifyStrategy(ABC):
             inputs: of the T nodes, float32, bfloat16 or float16; the arithmetic is float32.
             tree: that `supports` accepts.
             known: committed factors that the state does not hold.
-            fold: [B] bool; None folds nothing. After a fold G counts from zero, else from the last fold.
+            fold: rows, see `Fold`. After a fold G counts from zero, else from the last fold.
 
         Returns:
             float32 outputs, factors whose u and decay may be views, states.

@@ -3,9 +3,9 @@
 from torch import Tensor
 
 from specla.ops.known import start_state
-from specla.ops.types import Known, NodeInputs, TreeTensors, VerifyOutput
+from specla.ops.types import Fold, Known, NodeInputs, TreeTensors, VerifyOutput
 from specla.ops.verify.base import VerifyStrategy
-from specla.ops.verify.walk import Walk, since_fold, walk_factors
+from specla.ops.verify.walk import Walk, walk_factors
 
 
 class Chain(VerifyStrategy):
@@ -22,14 +22,14 @@ class Chain(VerifyStrategy):
         inputs: NodeInputs,
         tree: TreeTensors,
         known: Known | None = None,
-        fold: Tensor | None = None,
+        fold: Fold = None,
     ) -> VerifyOutput:
-        state, since = start_state(state, known, fold)
         keeps = self.needs is not None and "states" in self.needs
         if state.is_cuda:
-            from specla.ops.kernels.walk import verify_chain
+            from specla.ops.kernels.walk import Pending, verify_chain
 
-            return since_fold(verify_chain(state, inputs, tree, keeps), since)
+            return verify_chain(state, inputs, tree, Pending(known, fold), keeps)
+        state, since = start_state(state, known, fold)
         walk = Walk(inputs, [1] * tree.nodes)
         states = None
         if keeps:

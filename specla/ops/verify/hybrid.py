@@ -7,9 +7,9 @@ import torch
 from torch import Tensor
 
 from specla.ops.known import start_state
-from specla.ops.types import Known, NodeInputs, TreeTensors, VerifyOutput
+from specla.ops.types import Fold, Known, NodeInputs, TreeTensors, VerifyOutput
 from specla.ops.verify.base import VerifyStrategy
-from specla.ops.verify.walk import Walk, since_fold, walk_factors
+from specla.ops.verify.walk import Walk, walk_factors
 from specla.topology import DraftTree
 
 
@@ -45,13 +45,13 @@ class Hybrid(VerifyStrategy):
         inputs: NodeInputs,
         tree: TreeTensors,
         known: Known | None = None,
-        fold: Tensor | None = None,
+        fold: Fold = None,
     ) -> VerifyOutput:
-        state, since = start_state(state, known, fold)
         if state.is_cuda:
-            from specla.ops.kernels.walk import verify_hybrid
+            from specla.ops.kernels.walk import Pending, verify_hybrid
 
-            return since_fold(verify_hybrid(state, inputs, tree), since)
+            return verify_hybrid(state, inputs, tree, Pending(known, fold))
+        state, since = start_state(state, known, fold)
         schedule = _schedule(tree.tree, tree.parents.device)
         walk = Walk(inputs, [step.chains for wave in schedule.waves for step in wave], schedule.order)
         committed = walk.start(state)

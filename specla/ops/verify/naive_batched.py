@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from specla.ops.known import start_state
-from specla.ops.types import Known, NodeInputs, TreeTensors, VerifyOutput
+from specla.ops.types import Fold, Known, NodeInputs, TreeTensors, VerifyOutput
 from specla.ops.verify.base import VerifyStrategy
 from specla.topology import DraftTree
 
@@ -35,7 +35,7 @@ class NaiveBatched(VerifyStrategy):
         inputs: NodeInputs,
         tree: TreeTensors,
         known: Known | None = None,
-        fold: Tensor | None = None,
+        fold: Fold = None,
     ) -> VerifyOutput:
         state, _ = start_state(state, known, fold)
         paths = _paths(tree.tree, tree.parents.device)

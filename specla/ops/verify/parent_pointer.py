@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from specla.ops.known import start_state
-from specla.ops.types import Known, NodeInputs, TreeTensors, VerifyOutput
+from specla.ops.types import Fold, Known, NodeInputs, TreeTensors, VerifyOutput
 from specla.ops.verify.base import VerifyStrategy
 from specla.ops.verify.walk import Walk
 
@@ -21,7 +21,7 @@ class ParentPointer(VerifyStrategy):
         inputs: NodeInputs,
         tree: TreeTensors,
         known: Known | None = None,
-        fold: Tensor | None = None,
+        fold: Fold = None,
     ) -> VerifyOutput:
         state, _ = start_state(state, known, fold)
         if state.is_cuda:

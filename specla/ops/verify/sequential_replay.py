@@ -5,7 +5,7 @@ from torch import Tensor
 
 from specla.ops.known import start_state
 from specla.ops.step import read_step, write_step
-from specla.ops.types import Known, NodeInputs, TreeTensors, VerifyOutput
+from specla.ops.types import Fold, Known, NodeInputs, TreeTensors, VerifyOutput
 from specla.ops.verify.base import VerifyStrategy
 
 
@@ -23,7 +23,7 @@ class SequentialReplay(VerifyStrategy):
         inputs: NodeInputs,
         tree: TreeTensors,
         known: Known | None = None,
-        fold: Tensor | None = None,
+        fold: Fold = None,
     ) -> VerifyOutput:
         committed, _ = start_state(state, known, fold)
         keeps = self.needs is not None and "states" in self.needs

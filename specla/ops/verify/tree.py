@@ -5,7 +5,7 @@ from torch import Tensor
 
 from specla.ops.known import Pending, absorb
 from specla.ops.paths import path_decay
-from specla.ops.types import Factors, Known, NodeInputs, TreeTensors, VerifyOutput
+from specla.ops.types import Factors, Fold, Known, NodeInputs, TreeTensors, VerifyOutput
 from specla.ops.verify.base import VerifyStrategy
 
 
@@ -25,13 +25,13 @@ class TreeMask(VerifyStrategy):
         inputs: NodeInputs,
         tree: TreeTensors,
         known: Known | None = None,
-        fold: Tensor | None = None,
+        fold: Fold = None,
     ) -> VerifyOutput:
-        held = absorb(state, known, fold)
         if state.is_cuda:
             from specla.ops.kernels.tree import verify_tree
 
-            return verify_tree(state, inputs, tree, None if held is None else Known(held.factors, held.valid))
+            return verify_tree(state, inputs, tree, known, fold)
+        held = absorb(state, known, fold)
         q, k, v, g, beta = inputs
         batch, nodes, heads, key_size = k.shape
         value_heads, value_size = v.shape[2:]

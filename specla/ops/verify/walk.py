@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from specla.ops.paths import path_decay
-from specla.ops.types import Factors, NodeInputs, VerifyOutput
+from specla.ops.types import Factors, NodeInputs
 
 
 class Walk:
@@ -86,10 +86,3 @@ class Walk:
 def walk_factors(inputs: NodeInputs, u: Tensor, path_sums: Tensor, since: Tensor | None) -> Factors:
     """The factors of all nodes."""
     return Factors(inputs.k, u, path_decay(inputs.g, path_sums, since).transpose(1, 2))
-
-
-def since_fold(output: VerifyOutput, since: Tensor | None) -> VerifyOutput:
-    """A walk's output, its decays counted from the last fold: on top of `since` [B, HV]."""
-    if since is None or output.factors is None:
-        return output
-    return output._replace(factors=output.factors._replace(decay=output.factors.decay + since[:, None]))

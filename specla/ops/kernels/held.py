@@ -1,0 +1,52 @@
+"""Known factors, and which rows fold them, as the verification kernels read them."""
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from specla.ops.kernels.launch import Strided, strided
+from specla.ops.types import Fold, Known
+
+
+class Held(NamedTuple):
+    """Pointers, strides and flags; any tensor stands where a kernel has no use for one."""
+
+    k: Strided
+    u: Strided
+    decay: Tensor
+    nodes: Tensor
+    valid: Tensor
+    fold: Tensor
+    places: int
+    flags: dict[str, bool]
+    """KNOWN: there are any. INDEXED: they lie in a bank, at `nodes`. COUNTED: `valid` counts them. FOLDS: `fold` says
+    which rows take them in; ALL_FOLD: every row does."""
+
+    @classmethod
+    def of(cls, known: Known | None, fold: Fold, any_tensor: Tensor) -> "Held":
+        """Those of one verification."""
+        flags = dict.fromkeys(("KNOWN", "INDEXED", "COUNTED", "FOLDS", "ALL_FOLD"), False)
+        if known is None:
+            nothing = Strided(any_tensor, 0, 0)
+            return cls(nothing, nothing, any_tensor, any_tensor, any_tensor, any_tensor, 0, flags)
+        counted, masked = known.valid.dim() == 1, isinstance(fold, Tensor)
+        flags |= {"KNOWN": True, "INDEXED": known.nodes is not None, "COUNTED": counted}
+        flags |= {"FOLDS": masked, "ALL_FOLD": fold is True}
+        valid = known.valid if counted else known.valid.view(torch.uint8)
+        nodes = valid if known.nodes is None else known.nodes
+        folds = fold.view(torch.uint8) if isinstance(fold, Tensor) else valid
+        k, u, decay = known.factors
+        decay, nodes, valid, folds = (x.contiguous() for x in (decay.double(), nodes, valid, folds))
+        places = (k if known.nodes is None else known.nodes).shape[1]
+        return cls(strided(k), strided(u), decay, nodes, valid, folds, places, flags)
+
+    @property
+    def tensors(self) -> tuple[Tensor, ...]:
+        """In the order of the kernels' pointers."""
+        return self.k.data, self.u.data, self.decay, self.nodes, self.valid, self.fold
+
+    @property
+    def strides(self) -> tuple[int, ...]:
+        """The nodes that decays are of, and strides of k and u."""
+        return self.decay.shape[1], self.k.row, self.k.node, self.u.row, self.u.node

@@ -1,0 +1,219 @@
+"""State-resident walks: a program holds some rows of one state on chip and takes a chain of nodes through them.
+
+One kernel serves all that walk (paper, sections 4.1 and 4.3): `chain` is one chain from the committed state; `hybrid`
+runs the chains of a wave in one launch, from boundary states that earlier waves stored; a decode step is a chain of one
+node. The inputs of the next node are on their way while a node is computed. Outputs come out of the parent's state,
+
+    o = exp(g) S_p q + (k . q) u,
+
+so that one pass over the state serves k and q.
+"""
+
+import triton
+import triton.language as tl
+from triton.language.extra.cuda import gdc_wait
+
+
+@triton.jit
+def load_node(p_q, p_k, p_v, p_g, p_beta, o_k, o_v, K: tl.constexpr, V: tl.constexpr):
+    """(q, k, v, g, b) of one node in float32, zero beyond K and V."""
+    b_q = tl.load(p_q + o_k, mask=o_k < K, other=0.0).to(tl.float32)
+    b_k = tl.load(p_k + o_k, mask=o_k < K, other=0.0).to(tl.float32)
+    b_v = tl.load(p_v + o_v, mask=o_v < V, other=0.0).to(tl.float32)
+    return b_q, b_k, b_v, tl.load(p_g), tl.load(p_beta)
+
+
+@triton.jit
+def delta_step(b_s, b_q, b_k, b_v, g, beta):
+    """(state after the node [BV, BK], its output and its correction [BV]) from the state before it."""
+    keep = tl.exp(g)
+    read_k = tl.sum(b_s * b_k[None, :], axis=1)
+    read_q = tl.sum(b_s * b_q[None, :], axis=1)
+    b_u = beta * (b_v - keep * read_k)
+    b_o = keep * read_q + tl.sum(b_k * b_q, axis=0) * b_u
+    return keep * b_s + b_u[:, None] * b_k[None, :], b_o, b_u
+
+
+@triton.jit
+def _take_known(
+    b_s,
+    p_k,
+    p_u,
+    p_decay,
+    p_nodes,
+    p_valid,
+    count,
+    o_k,
+    o_v,
+    k_node,
+    u_node,
+    HV: tl.constexpr,
+    K: tl.constexpr,
+    V: tl.constexpr,
+    BR: tl.constexpr,
+    INDEXED: tl.constexpr,
+    COUNTED: tl.constexpr,
+):
+    """(a state with its known factors taken in, G of the newest of them, whether there are any), on chip."""
+    o_r = tl.arange(0, BR)
+    held = o_r < count
+    if not COUNTED:
+        held = tl.load(p_valid + o_r, mask=held, other=0) != 0
+    place = o_r.to(tl.int64)
+    if INDEXED:
+        place = tl.load(p_nodes + o_r, mask=held, other=0)
+    # G falls along a path: the newest is the least.
+    total = tl.min(tl.load(p_decay + place * HV, mask=held, other=0.0), axis=0)
+    b_s *= tl.exp(total.to(tl.float32))
+    for r in range(0, count):
+        valid = True
+        if not COUNTED:
+            valid = tl.load(p_valid + r) != 0
+        if valid:
+            node = r
+            if INDEXED:
+                node = tl.load(p_nodes + r)
+            weight = tl.exp((total - tl.load(p_decay + node * HV)).to(tl.float32))
+            b_k = tl.load(p_k + node * k_node + o_k, mask=o_k < K, other=0.0).to(tl.float32)
+            b_u = tl.load(p_u + node * u_node + o_v, mask=o_v < V, other=0.0) * weight
+            b_s += b_u[:, None] * b_k[None, :]
+    return b_s, total, tl.sum(held.to(tl.int32), axis=0) > 0
+
+
+@triton.jit(do_not_specialize=["T", "L", "R", "first", "start"])
+def walk_kernel(
+    p_state,
+    p_stored,
+    p_q,
+    p_k,
+    p_v,
+    p_g,
+    p_beta,
+    p_nodes,
+    p_keeps,
+    p_lengths,
+    p_starts,
+    p_parents,
+    p_out,
+    p_u,
+    p_decay,
+    p_known_k,
+    p_known_u,
+    p_known_decay,
+    p_known_nodes,
+    p_known_valid,
+    p_fold,
+    first,
+    start,
+    T,
+    L,
+    R,
+    q_row,
+    q_node,
+    k_row,
+    k_node,
+    v_row,
+    v_node,
+    stored_slot,
+    stored_row,
+    known_nodes,
+    known_k_row,
+    known_k_node,
+    known_u_row,
+    known_u_node,
+    H: tl.constexpr,
+    HV: tl.constexpr,
+    K: tl.constexpr,
+    V: tl.constexpr,
+    BK: tl.constexpr,
+    BV: tl.constexpr,
+    BR: tl.constexpr,
+    TABLES: tl.constexpr,
+    KEEPS: tl.constexpr,
+    KNOWN: tl.constexpr,
+    INDEXED: tl.constexpr,
+    COUNTED: tl.constexpr,
+    FOLDS: tl.constexpr,
+    ALL_FOLD: tl.constexpr,
+    OVERLAP: tl.constexpr,
+):
+    """One chain of a wave.
+
+    With TABLES, [chains, L], of its nodes and of the slots their states are kept in (-1: nowhere); without, L nodes
+    from `first` on, each with a slot of its own number, from the state in slot `start`.
+    """
+    if OVERLAP:
+        gdc_wait()
+    i_v, i_c, i_bh = tl.program_id(0), tl.program_id(1), tl.program_id(2)
+    i_b, i_h = (i_bh // HV).to(tl.int64), i_bh % HV
+    o_k, o_v = tl.arange(0, BK), i_v * BV + tl.arange(0, BV)
+    inside = (o_v[:, None] < V) & (o_k[None, :] < K)
+    o_s = o_v[:, None] * K + o_k[None, :]
+    p_q += i_b * q_row + (i_h // (HV // H)) * K
+    p_k += i_b * k_row + (i_h // (HV // H)) * K
+    p_v += i_b * v_row + i_h * V
+    o_gate = i_b * T * HV + i_h
+    p_nodes += i_c * L
+    p_keeps += i_c * L
+    p_stored += i_b * stored_row + i_h * (V * K)
+    p_start = p_state + i_bh.to(tl.int64) * (V * K)
+    if TABLES:
+        slot, parent = tl.load(p_starts + i_c), tl.load(p_parents + i_c)
+        length, node = tl.load(p_lengths + i_c), tl.load(p_nodes)
+    else:
+        slot, parent, length, node = start, start, L, first
+    if slot >= 0:
+        p_start = p_stored + slot.to(tl.int64) * stored_slot
+    b_s = tl.load(p_start + o_s, mask=inside, other=0.0)
+    o_node = o_gate + node * HV
+    b_q, b_k, b_v, g, beta = load_node(
+        p_q + node * q_node, p_k + node * k_node, p_v + node * v_node, p_g + o_node, p_beta + o_node, o_k, o_v, K, V
+    )
+    # Only the programs of the first rows keep account of the decay.
+    decay = tl.load(p_decay + o_gate + parent * HV, mask=(i_v == 0) & (parent >= 0), other=0.0)
+    if KNOWN:
+        # A chain that starts from another's state starts from one that holds them already.
+        if slot < 0:
+            count = R
+            if COUNTED:
+                count = tl.load(p_known_valid + i_b).to(tl.int32)
+            b_s, total, stores = _take_known(
+                b_s,
+                p_known_k + i_b * known_k_row + (i_h // (HV // H)) * K,
+                p_known_u + i_b * known_u_row + i_h * V,
+                p_known_decay + i_b * known_nodes * HV + i_h,
+                p_known_nodes + i_b * R,
+                p_known_valid + i_b * R,
+                count, o_k, o_v, known_k_node, known_u_node, HV, K, V, BR, INDEXED, COUNTED,
+            )  # fmt: skip
+            folds = ALL_FOLD
+            if FOLDS:
+                folds = tl.load(p_fold + i_b) != 0
+            if folds:
+                tl.store(p_start + o_s, b_s, mask=inside & stores)
+            else:
+                decay += total
+    for i in range(0, length):
+        then = tl.minimum(i + 1, length - 1)
+        if TABLES:
+            then = tl.load(p_nodes + then)
+        else:
+            then += first
+        o_then = o_gate + then * HV
+        n_q, n_k, n_v, n_g, n_beta = load_node(
+            p_q + then * q_node, p_k + then * k_node, p_v + then * v_node, p_g + o_then, p_beta + o_then, o_k, o_v, K, V
+        )
+        b_s, b_o, b_u = delta_step(b_s, b_q, b_k, b_v, g, beta)
+        decay += g.to(tl.float64)
+        tl.store(p_out + o_node * V + o_v, b_o, mask=o_v < V)
+        tl.store(p_u + o_node * V + o_v, b_u, mask=o_v < V)
+        if i_v == 0:
+            tl.store(p_decay + o_node, decay)
+        if KEEPS:
+            keep = first + i
+            if TABLES:
+                keep = tl.load(p_keeps + i)
+            if keep >= 0:
+                tl.store(p_stored + keep.to(tl.int64) * stored_slot + o_s, b_s, mask=inside)
+        o_node = o_then
+        b_q, b_k, b_v, g, beta = n_q, n_k, n_v, n_g, n_beta
