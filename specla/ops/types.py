@@ -12,7 +12,18 @@ from torch import Tensor
 from specla.ops.shape import HeadShape
 from specla.topology import DraftTree
 
-__all__ = ["CONV_WIDTH", "Factors", "Fold", "HeadShape", "Known", "Moving", "NodeInputs", "TreeTensors", "VerifyOutput"]
+__all__ = [
+    "CONV_WIDTH",
+    "Factors",
+    "Filled",
+    "Fold",
+    "HeadShape",
+    "Known",
+    "Moving",
+    "NodeInputs",
+    "TreeTensors",
+    "VerifyOutput",
+]
 
 CONV_WIDTH = 4
 """The width of the short convolution in every published gated delta net."""
@@ -57,7 +68,7 @@ class Known(NamedTuple):
 
     factors: Factors
     valid: Tensor
-    """[B, R] bool; false is padding, anywhere, and may hold anything. Or [B] int64: how many from the first place on."""
+    """[B, R] bool; false is padding, anywhere, and may hold anything. Or [B] int64: how many, from the first on."""
     nodes: Tensor | None = None
     """[B, R] int64: where the places stand among the T nodes that `factors` are then of; any node in a padded place."""
 
@@ -88,6 +99,15 @@ class Moving(NamedTuple):
     """[B, W-1, C], contiguous, written in place."""
     raw: Tensor
     """[B, T, C], the nodes' raw inputs, in the window's dtype."""
+
+
+class Filled(NamedTuple):
+    """How full a ring is: what is read before an append, and what is written by it."""
+
+    used: Tensor
+    """[B] int64, the places in use."""
+    fold: Tensor
+    """[B] bool: the rows that the next verification, or the one just run, folds, which empties their ring."""
 
 
 class VerifyOutput(NamedTuple):

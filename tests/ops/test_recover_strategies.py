@@ -168,7 +168,7 @@ def test_layers_stack(recover: str) -> None:
         for i in range(layers):
             start, stop = i * batch, (i + 1) * batch
             part = None if known is None else known.rows(start, stop)
-            folds = None if fold is None else fold[start:stop]
+            folds = fold[start:stop] if isinstance(fold, torch.Tensor) else fold
             found.append(verifier.verify(states[i], inputs[i], shared(chain(5)), part, folds))
         stored = tuple(output.states for output in found if output.states is not None)
         record = Record(

@@ -54,21 +54,19 @@ def _parent_pointer_kernel(
     p_k += i_b * k_row + (i_h // (HV // H)) * K
     p_v += i_b * v_row + i_h * V
     o_gate = i_b * T * HV + i_h
+    p_g, p_beta = p_g + o_gate, p_beta + o_gate
     p_state += i_bh.to(tl.int64) * (V * K)
     p_states += (i_b * T * HV + i_h) * (V * K)
     p_parents += i_b * parents_row
     for node in range(0, T):
-        o_node = o_gate + node * HV
-        b_q, b_k, b_v, g, beta = load_node(
-            p_q + node * q_node, p_k + node * k_node, p_v + node * v_node, p_g + o_node, p_beta + o_node, o_k, o_v, K, V
-        )
+        b_q, b_k, b_v, g, beta = load_node(p_q, p_k, p_v, p_g, p_beta, node, q_node, k_node, v_node, o_k, o_v, HV, K, V)
         parent = tl.load(p_parents + node)
         p_from = p_state
         if parent >= 0:
             p_from = p_states + parent * (HV * V * K)
         b_s = tl.load(p_from + o_s, mask=inside, other=0.0)
         b_s, b_o, _ = delta_step(b_s, b_q, b_k, b_v, g, beta)
-        tl.store(p_out + o_node * V + o_v, b_o, mask=o_v < V)
+        tl.store(p_out + (o_gate + node * HV) * V + o_v, b_o, mask=o_v < V)
         tl.store(p_states + node * (HV * V * K) + o_s, b_s, mask=inside)
         # A child's program may hold other elements of the state in other threads.
         tl.debug_barrier()

@@ -68,14 +68,13 @@ def _replay_kernel(
             p_q += i_b * q_row + (i_h // (HV // H)) * K
             p_k += i_b * k_row + (i_h // (HV // H)) * K
             p_v += i_b * v_row + i_h * V
+            p_g, p_beta = p_g + i_b * T * HV + i_h, p_beta + i_b * T * HV + i_h
             p_state += (i_bh.to(tl.int64) * V + o_v[:, None]) * K + o_k[None, :]
             b_s = tl.load(p_state, mask=(o_k < K)[None, :], other=0.0)
             for place in range(first, end):
                 node = tl.load(p_path + place)
-                o_node = (i_b * T + node) * HV + i_h
-                p_node_q, p_node_k, p_node_v = p_q + node * q_node, p_k + node * k_node, p_v + node * v_node
                 b_q, b_k, b_v, g, beta = load_node(
-                    p_node_q, p_node_k, p_node_v, p_g + o_node, p_beta + o_node, o_k, o_v, K, V
+                    p_q, p_k, p_v, p_g, p_beta, node, q_node, k_node, v_node, o_k, o_v, HV, K, V
                 )
                 # Nobody reads the output, so the compiler leaves it out.
                 b_s, _, _ = delta_step(b_s, b_q, b_k, b_v, g, beta)

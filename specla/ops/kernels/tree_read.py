@@ -35,6 +35,17 @@ def _read(state_high, state_low, x, EXACT: tl.constexpr):
 
 
 @triton.jit
+def _fold_factors(b_u, p_decay, held):
+    """(what the state keeps, high and low halves of weighted u [BV, BR]) of a fold of the places that are held."""
+    decay = tl.load(p_decay, mask=held, other=0.0)
+    # G falls along a path: the newest is the least.
+    total = tl.min(decay, axis=0)
+    weight = tl.where(held, tl.exp((total - decay).to(tl.float32)), 0.0)
+    high, low = halves(b_u * weight[None, :], tl.bfloat16)
+    return tl.exp(total.to(tl.float32)), high, low
+
+
+@triton.jit
 def _sweep(
     p_state,
     p_k,
@@ -55,7 +66,8 @@ def _sweep(
 ):
     """(S K^T, S Q^T) [BV, BT] of all nodes, in one pass over some rows of the state.
 
-    With FOLD these take known factors in on the way, S <- keep S + U_r^T K_r, and go back to memory where it `stores`.
+    With FOLD these take known factors in on the way, S <- keep S + U_r^T K_r, and go back to memory where it `stores`:
+    a row that has nothing to take in keeps its bits.
     """
     read_k, read_q = tl.zeros([BV, BT], tl.float32), tl.zeros([BV, BT], tl.float32)
     for i_k in range(0, K, BK):
@@ -131,11 +143,9 @@ def read_kernel(
     i_b, i_h = i_bh // HV, i_bh % HV
     o_t, o_v = tl.arange(0, BT), i_v * BV + tl.arange(0, BV)
     nodes = o_t < T
-    p_q += i_b.to(tl.int64) * q_row + (i_h // (HV // H)) * K
-    p_k += i_b.to(tl.int64) * k_row + (i_h // (HV // H)) * K
+    p_q += i_b.to(tl.int64) * q_row + (i_h // (HV // H)) * K + o_t[:, None] * q_node
+    p_k += i_b.to(tl.int64) * k_row + (i_h // (HV // H)) * K + o_t[:, None] * k_node
     p_state += (i_bh.to(tl.int64) * V + o_v[:, None]) * K
-    p_k += o_t[:, None] * k_node
-    p_q += o_t[:, None] * q_node
     o_r = tl.arange(0, BR)
     held = o_r < R
     known_high, known_low = tl.zeros([BV, BR], tl.bfloat16), tl.zeros([BV, BR], tl.bfloat16)
@@ -155,15 +165,9 @@ def read_kernel(
             folds = tl.load(p_fold + i_b) != 0
         if FOLDS or ALL_FOLD:
             p_known_decay += (i_b.to(tl.int64) * known_nodes + o_place) * HV + i_h
-            known_decay = tl.load(p_known_decay, mask=held, other=0.0)
-            # G falls along a path: the newest is the least.
-            total = tl.min(known_decay, axis=0)
-            weight = tl.where(held, tl.exp((total - known_decay).to(tl.float32)), 0.0)
-            fold_high, fold_low = halves(b_r * weight[None, :], tl.bfloat16)
-            keep = tl.exp(total.to(tl.float32))
+            keep, fold_high, fold_low = _fold_factors(b_r, p_known_decay, held)
         known_high, known_low = halves(b_r, tl.bfloat16)
         p_known_k += i_b.to(tl.int64) * known_k_row + (i_h // (HV // H)) * K + o_place[:, None] * known_k_node
-    # A row that has nothing to take in keeps its bits.
     stores = tl.sum(held.to(tl.int32), axis=0) > 0
     if folds:
         read_k, read_q = _sweep(
@@ -196,10 +200,6 @@ def read_kernel(
         gdc_wait()
     decay = tl.load(p_decay, mask=nodes, other=0.0)
     p_mixing += i_bh.to(tl.int64) * (4 * BT * BT) + o_t[:, None] * BT + o_t[None, :]
-    if BT <= 32:
-        # Small enough to be on its way at once.
-        own_high, own_low = tl.load(p_mixing), tl.load(p_mixing + BT * BT)
-        read_high, read_low = tl.load(p_mixing + 2 * BT * BT), tl.load(p_mixing + 3 * BT * BT)
     grown = tl.exp(decay.to(tl.float32))[None, :]
     left, out = b_v - read_k * grown, read_q * grown
     if KNOWN and not ALL_FOLD:
@@ -207,13 +207,8 @@ def read_kernel(
         left -= _apply_stored(tl.zeros([BV, BT], tl.float32), known_high, known_low, p_pending, BT * BR)
         out = _apply_stored(out, known_high, known_low, p_pending + 2 * BT * BR, BT * BR)
     x_high, x_low = halves(left, tl.bfloat16)
-    b_u = tl.zeros([BV, BT], tl.float32)
-    if BT <= 32:
-        b_u = _apply_halves(b_u, x_high, x_low, own_high, own_low)
-        out = _apply_halves(out, x_high, x_low, read_high, read_low)
-    else:
-        b_u = _apply_stored(b_u, x_high, x_low, p_mixing, BT * BT)
-        out = _apply_stored(out, x_high, x_low, p_mixing + 2 * BT * BT, BT * BT)
+    b_u = _apply_stored(tl.zeros([BV, BT], tl.float32), x_high, x_low, p_mixing, BT * BT)
+    out = _apply_stored(out, x_high, x_low, p_mixing + 2 * BT * BT, BT * BT)
     o_out = i_b.to(tl.int64) * out_row + (o_t[None, :] * HV + i_h) * V + o_v[:, None]
     tl.store(p_u + o_out, b_u, mask=nodes[None, :])
     tl.store(p_out + o_out, out, mask=nodes[None, :])

@@ -15,12 +15,27 @@ from triton.language.extra.cuda import gdc_wait
 
 
 @triton.jit
-def load_node(p_q, p_k, p_v, p_g, p_beta, o_k, o_v, K: tl.constexpr, V: tl.constexpr):
-    """(q, k, v, g, b) of one node in float32, zero beyond K and V."""
-    b_q = tl.load(p_q + o_k, mask=o_k < K, other=0.0).to(tl.float32)
-    b_k = tl.load(p_k + o_k, mask=o_k < K, other=0.0).to(tl.float32)
-    b_v = tl.load(p_v + o_v, mask=o_v < V, other=0.0).to(tl.float32)
-    return b_q, b_k, b_v, tl.load(p_g), tl.load(p_beta)
+def load_node(
+    p_q,
+    p_k,
+    p_v,
+    p_g,
+    p_beta,
+    node,
+    q_node,
+    k_node,
+    v_node,
+    o_k,
+    o_v,
+    HV: tl.constexpr,
+    K: tl.constexpr,
+    V: tl.constexpr,
+):
+    """(q, k, v, g, b) of a node of the row and head that the pointers are at, in float32, zero beyond K and V."""
+    b_q = tl.load(p_q + node * q_node + o_k, mask=o_k < K, other=0.0).to(tl.float32)
+    b_k = tl.load(p_k + node * k_node + o_k, mask=o_k < K, other=0.0).to(tl.float32)
+    b_v = tl.load(p_v + node * v_node + o_v, mask=o_v < V, other=0.0).to(tl.float32)
+    return b_q, b_k, b_v, tl.load(p_g + node * HV), tl.load(p_beta + node * HV)
 
 
 @triton.jit
@@ -37,12 +52,15 @@ def delta_step(b_s, b_q, b_k, b_v, g, beta):
 @triton.jit
 def _take_known(
     b_s,
+    p_s,
+    inside,
+    folds,
+    count,
     p_k,
     p_u,
     p_decay,
     p_nodes,
     p_valid,
-    count,
     o_k,
     o_v,
     k_node,
@@ -54,7 +72,7 @@ def _take_known(
     INDEXED: tl.constexpr,
     COUNTED: tl.constexpr,
 ):
-    """(a state with its known factors taken in, G of the newest of them, whether there are any), on chip."""
+    """(a state with its known factors taken in, G that it stands at): on chip, and in memory where it folds them."""
     o_r = tl.arange(0, BR)
     held = o_r < count
     if not COUNTED:
@@ -77,7 +95,9 @@ def _take_known(
             b_k = tl.load(p_k + node * k_node + o_k, mask=o_k < K, other=0.0).to(tl.float32)
             b_u = tl.load(p_u + node * u_node + o_v, mask=o_v < V, other=0.0) * weight
             b_s += b_u[:, None] * b_k[None, :]
-    return b_s, total, tl.sum(held.to(tl.int32), axis=0) > 0
+    # A row that has nothing to take in keeps its bits.
+    tl.store(p_s, b_s, mask=inside & folds & (tl.sum(held.to(tl.int32), axis=0) > 0))
+    return b_s, tl.where(folds, 0.0, total)
 
 
 @triton.jit(do_not_specialize=["T", "L", "R", "first", "start"])
@@ -153,8 +173,9 @@ def walk_kernel(
     p_k += i_b * k_row + (i_h // (HV // H)) * K
     p_v += i_b * v_row + i_h * V
     o_gate = i_b * T * HV + i_h
-    p_nodes += i_c * L
-    p_keeps += i_c * L
+    p_g, p_beta, p_decay = p_g + o_gate, p_beta + o_gate, p_decay + o_gate
+    p_out, p_u = p_out + o_gate * V + o_v, p_u + o_gate * V + o_v
+    p_nodes, p_keeps = p_nodes + i_c * L, p_keeps + i_c * L
     p_stored += i_b * stored_row + i_h * (V * K)
     p_start = p_state + i_bh.to(tl.int64) * (V * K)
     if TABLES:
@@ -165,55 +186,37 @@ def walk_kernel(
     if slot >= 0:
         p_start = p_stored + slot.to(tl.int64) * stored_slot
     b_s = tl.load(p_start + o_s, mask=inside, other=0.0)
-    o_node = o_gate + node * HV
-    b_q, b_k, b_v, g, beta = load_node(
-        p_q + node * q_node, p_k + node * k_node, p_v + node * v_node, p_g + o_node, p_beta + o_node, o_k, o_v, K, V
-    )
+    b_q, b_k, b_v, g, beta = load_node(p_q, p_k, p_v, p_g, p_beta, node, q_node, k_node, v_node, o_k, o_v, HV, K, V)
     # Only the programs of the first rows keep account of the decay.
-    decay = tl.load(p_decay + o_gate + parent * HV, mask=(i_v == 0) & (parent >= 0), other=0.0)
-    if KNOWN:
+    decay = tl.load(p_decay + parent * HV, mask=(i_v == 0) & (parent >= 0), other=0.0)
+    if KNOWN:  # noqa: SIM102
         # A chain that starts from another's state starts from one that holds them already.
         if slot < 0:
-            count = R
-            if COUNTED:
-                count = tl.load(p_known_valid + i_b).to(tl.int32)
-            b_s, total, stores = _take_known(
-                b_s,
-                p_known_k + i_b * known_k_row + (i_h // (HV // H)) * K,
-                p_known_u + i_b * known_u_row + i_h * V,
-                p_known_decay + i_b * known_nodes * HV + i_h,
-                p_known_nodes + i_b * R,
-                p_known_valid + i_b * R,
-                count, o_k, o_v, known_k_node, known_u_node, HV, K, V, BR, INDEXED, COUNTED,
+            p_known_k += i_b * known_k_row + (i_h // (HV // H)) * K
+            p_known_u += i_b * known_u_row + i_h * V
+            p_known_decay += i_b * known_nodes * HV + i_h
+            folds = tl.load(p_fold + i_b) != 0 if FOLDS else ALL_FOLD
+            count = tl.load(p_known_valid + i_b).to(tl.int32) if COUNTED else R
+            b_s, since = _take_known(
+                b_s, p_start + o_s, inside, folds, count,
+                p_known_k, p_known_u, p_known_decay, p_known_nodes + i_b * R, p_known_valid + i_b * R,
+                o_k, o_v, known_k_node, known_u_node, HV, K, V, BR, INDEXED, COUNTED,
             )  # fmt: skip
-            folds = ALL_FOLD
-            if FOLDS:
-                folds = tl.load(p_fold + i_b) != 0
-            if folds:
-                tl.store(p_start + o_s, b_s, mask=inside & stores)
-            else:
-                decay += total
+            decay += since
     for i in range(0, length):
         then = tl.minimum(i + 1, length - 1)
-        if TABLES:
-            then = tl.load(p_nodes + then)
-        else:
-            then += first
-        o_then = o_gate + then * HV
+        then = tl.load(p_nodes + then) if TABLES else then + first
         n_q, n_k, n_v, n_g, n_beta = load_node(
-            p_q + then * q_node, p_k + then * k_node, p_v + then * v_node, p_g + o_then, p_beta + o_then, o_k, o_v, K, V
+            p_q, p_k, p_v, p_g, p_beta, then, q_node, k_node, v_node, o_k, o_v, HV, K, V
         )
         b_s, b_o, b_u = delta_step(b_s, b_q, b_k, b_v, g, beta)
         decay += g.to(tl.float64)
-        tl.store(p_out + o_node * V + o_v, b_o, mask=o_v < V)
-        tl.store(p_u + o_node * V + o_v, b_u, mask=o_v < V)
-        if i_v == 0:
-            tl.store(p_decay + o_node, decay)
+        tl.store(p_out + node * (HV * V), b_o, mask=o_v < V)
+        tl.store(p_u + node * (HV * V), b_u, mask=o_v < V)
+        tl.store(p_decay + node * HV, decay, mask=i_v == 0)
         if KEEPS:
-            keep = first + i
-            if TABLES:
-                keep = tl.load(p_keeps + i)
+            keep = tl.load(p_keeps + i) if TABLES else first + i
             if keep >= 0:
                 tl.store(p_stored + keep.to(tl.int64) * stored_slot + o_s, b_s, mask=inside)
-        o_node = o_then
+        node = then
         b_q, b_k, b_v, g, beta = n_q, n_k, n_v, n_g, n_beta

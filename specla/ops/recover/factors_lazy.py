@@ -9,7 +9,7 @@ from specla.ops.known import fold_known
 from specla.ops.recover.base import Record, RecoverStrategy, accepted
 from specla.ops.recover.factors import path_factors
 from specla.ops.rows import take_nodes
-from specla.ops.types import Factors, Fold, Known, Moving
+from specla.ops.types import Factors, Filled, Fold, Known, Moving
 
 RING = 16
 """Places of the ring, unless the user says otherwise: a step's reading of them stays below that of the state."""
@@ -33,11 +33,15 @@ class LazyFactors(RecoverStrategy):
         self._held: Factors | None = None
         self._count = torch.zeros(0, dtype=torch.int64)
         self._fold: Tensor | None = None
+        self._filled: Filled | None = None
 
     def commit(self, state: Tensor, record: Record, path: Tensor, length: Tensor, moving: Moving | None = None) -> None:
         assert record.factors is not None, "factors_lazy: verification left no factors"
         if path.shape[1] > self.longest:
             raise ValueError(f"a path of {path.shape[1]} nodes, where longest={self.longest}")
+        if state.is_cuda:
+            self._append(record.factors, path, length, moving)
+            return
         chosen = accepted(path, length, state.shape[0])
         new = path_factors(record.factors, chosen)
         if self._held is None:
@@ -62,6 +66,8 @@ class LazyFactors(RecoverStrategy):
     def pending(self) -> tuple[Known | None, Fold]:
         if self._held is None:
             return None, None
+        if self._filled is not None:
+            return Known(self._held, self._filled.used), self._filled.fold
         self._fold = self._count + self.longest > self.ring
         return self._known(self._held), self._fold
 
@@ -73,8 +79,24 @@ class LazyFactors(RecoverStrategy):
     def reset(self) -> None:
         self._count = torch.zeros_like(self._count)
         self._fold = None
+        if self._filled is not None:
+            self._filled = Filled(*(torch.zeros_like(x) for x in self._filled))
+
+    def _append(self, factors: Factors, path: Tensor, length: Tensor, moving: Moving | None) -> None:
+        """The commit on a GPU, where the counts and which rows fold are the kernel's."""
+        from specla.ops.kernels.launch import Taken
+        from specla.ops.kernels.ring import append
+
+        if self._held is None or self._filled is None:
+            rows = factors.k.shape[0]
+            self._held = Factors(*(x.new_zeros(rows, self.ring, *x.shape[2:]) for x in factors))
+            count = torch.zeros(rows, dtype=torch.int64, device=path.device)
+            self._filled = Filled(count, torch.zeros_like(count, dtype=torch.bool))
+        self._filled = append(self._held, factors, Taken(path, length), self._filled, self.longest, moving)
 
     def _known(self, held: Factors) -> Known:
+        if self._filled is not None:
+            return Known(held, self._filled.used)
         used = self.ring
         if self._count.device.type == "cpu":
             used = max(1, int(self._count.max()))
