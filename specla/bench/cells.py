@@ -21,6 +21,11 @@ COMMANDS: Mapping[str, tuple[tuple[str, str | None], ...]] = {
         ("ablate recover", "bench-recover"),
         ("ablate defer", "bench-defer"),
     ),
+    "bench gpu": (
+        ("ablate verify", "gpu-verify"),
+        ("ablate recover", "gpu-recover"),
+        ("ablate defer", "gpu-defer"),
+    ),
     "bench paper": (
         (END_TO_END, "paper-e2e"),
         ("ablate verify", "paper-verify"),

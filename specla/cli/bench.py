@@ -103,6 +103,15 @@ app.command("all")(
         """,
     )
 )
+app.command("gpu")(
+    measuring(
+        "bench gpu",
+        """What `make bench-gpu` runs: verifying, committing and deferring at the shape of the published GDN-1.3B.
+
+        Examples: specla bench gpu --dry-run | specla bench gpu experiment=gpu-verify workload.batch=32
+        """,
+    )
+)
 app.command("paper")(
     measuring(
         "bench paper",

@@ -26,6 +26,7 @@ SMALL = "experiment=null model=gdn-tiny measure=quick measure.sample_ms=0.2 thre
         ("ablate length", 2 * 6 + 1),
         ("bench paper", None),
         ("bench all", None),
+        ("bench gpu", None),
     ],
 )
 def test_a_dry_run_of_every_preset(command: str, cells: int | None, run: Run, tmp_path: Path) -> None:

@@ -65,22 +65,22 @@ def _factors_kernel(
             decay = tl.load(p_decay + nodes * HV, mask=o_l < length, other=0.0)
             total = tl.load(p_decay + tl.load(p_path + length - 1) * HV)
             weight = tl.where(o_l < length, tl.exp((total - decay).to(tl.float32)), 0.0)
-            p_u += i_b * u_row + i_h * V + nodes[None, :] * u_node + o_v[:, None]
-            b_u = tl.load(p_u, mask=(o_l < length)[None, :], other=0.0)
+            p_path_u = p_u + i_b * u_row + i_h * V + nodes[None, :] * u_node + o_v[:, None]
+            b_u = tl.load(p_path_u, mask=(o_l < length)[None, :], other=0.0)
             u_high, u_low = halves(b_u * weight[None, :], tl.bfloat16)
             keep = tl.exp(total.to(tl.float32))
-            p_k += i_b * k_row + (i_h // (HV // H)) * K + nodes[:, None] * k_node
-            p_state += (i_bh.to(tl.int64) * V + o_v[:, None]) * K
+            p_path_k = p_k + i_b * k_row + (i_h // (HV // H)) * K + nodes[:, None] * k_node
+            p_s = p_state + (i_bh.to(tl.int64) * V + o_v[:, None]) * K
             for i_k in range(0, K, BK):
                 o_k = i_k + tl.arange(0, BK)
-                b_s = tl.load(p_state + o_k[None, :])
-                b_k = tl.load(p_k + o_k[None, :], mask=(o_l < length)[:, None], other=0.0)
+                b_s = tl.load(p_s + o_k[None, :])
+                b_k = tl.load(p_path_k + o_k[None, :], mask=(o_l < length)[:, None], other=0.0)
                 if EXACT:
                     taken = add_product(product(u_low, b_k), u_high, b_k)
                 else:
                     k_high, k_low = halves(b_k, tl.bfloat16)
                     taken = add_product(add_product(product(u_low, k_high), u_high, k_low), u_high, k_high)
-                tl.store(p_state + o_k[None, :], keep * b_s + taken)
+                tl.store(p_s + o_k[None, :], keep * b_s + taken)
 
 
 def commit_factors(state: Tensor, factors: Factors, taken: Taken, moving: Moving | None = None) -> None:

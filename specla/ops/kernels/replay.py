@@ -69,8 +69,8 @@ def _replay_kernel(
             p_k += i_b * k_row + (i_h // (HV // H)) * K
             p_v += i_b * v_row + i_h * V
             p_g, p_beta = p_g + i_b * T * HV + i_h, p_beta + i_b * T * HV + i_h
-            p_state += (i_bh.to(tl.int64) * V + o_v[:, None]) * K + o_k[None, :]
-            b_s = tl.load(p_state, mask=(o_k < K)[None, :], other=0.0)
+            p_s = p_state + (i_bh.to(tl.int64) * V + o_v[:, None]) * K + o_k[None, :]
+            b_s = tl.load(p_s, mask=(o_k < K)[None, :], other=0.0)
             for place in range(first, end):
                 node = tl.load(p_path + place)
                 b_q, b_k, b_v, g, beta = load_node(
@@ -78,7 +78,7 @@ def _replay_kernel(
                 )
                 # Nobody reads the output, so the compiler leaves it out.
                 b_s, _, _ = delta_step(b_s, b_q, b_k, b_v, g, beta)
-            tl.store(p_state, b_s, mask=(o_k < K)[None, :])
+            tl.store(p_s, b_s, mask=(o_k < K)[None, :])
 
 
 def replay(
