@@ -3,6 +3,8 @@
 A row that commits nothing keeps its bits: no program of it writes.
 """
 
+from typing import NamedTuple
+
 import torch
 import triton
 import triton.language as tl
@@ -83,7 +85,22 @@ def _factors_kernel(
                 tl.store(p_s + o_k[None, :], keep * b_s + taken)
 
 
-def commit_factors(state: Tensor, factors: Factors, taken: Taken, moving: Moving | None = None) -> None:
+class Tiles(NamedTuple):
+    """How a commit is cut up: rows and columns of the state in a block, and warps."""
+
+    values: int
+    keys: int
+    warps: int
+
+
+def tiles_for(heads: int) -> Tiles:
+    """What `specla.bench.tiles` found to be fast on an H200 for so many value heads in a batch (K = V = 256)."""
+    return Tiles(32 if heads >= 64 else 16, 64, 4)
+
+
+def commit_factors(
+    state: Tensor, factors: Factors, taken: Taken, moving: Moving | None = None, tiles: Tiles | None = None
+) -> None:
     """Take the accepted factors into `state` [B, HV, V, K] float32, in place.
 
     Args:
@@ -91,6 +108,7 @@ def commit_factors(state: Tensor, factors: Factors, taken: Taken, moving: Moving
         factors: of the T nodes; decays in float64.
         taken: the path.
         moving: the convolution's window, moved along in the same launch.
+        tiles: None for what was measured to be fast.
 
     Raises:
         SpeclaError: naming the limit, for tensors that the kernel cannot take.
@@ -100,11 +118,12 @@ def commit_factors(state: Tensor, factors: Factors, taken: Taken, moving: Moving
     window, raw = window_of(moving, state)
     path, length = taken.path.contiguous(), taken.length.contiguous()
     k, u, decay = strided(factors.k), strided(factors.u), factors.decay.double().contiguous()
-    values = block_of(value_size, 32 if batch * value_heads >= 64 else 16)
+    tiles = tiles or tiles_for(batch * value_heads)
+    values = block_of(value_size, tiles.values)
     _factors_kernel[(value_size // values + window_programs(window, value_heads), batch * value_heads)](
         state, k.data, u.data, decay, path, length, window, raw,
         decay.shape[1], path.shape[1], path.shape[0], k.row, k.node, u.row, u.node, raw.stride(0), raw.stride(1),
         H=k.data.shape[2], HV=value_heads, K=key_size, V=value_size, C=window.shape[2], W=window.shape[1] + 1,
-        BK=block_of(key_size), BV=values, BL=max(16, triton.next_power_of_2(path.shape[1])), BC=CHANNELS,
-        EXACT=k.data.dtype == torch.bfloat16, num_warps=4, **overlapped(state),
+        BK=block_of(key_size, tiles.keys), BV=values, BL=max(16, triton.next_power_of_2(path.shape[1])), BC=CHANNELS,
+        EXACT=k.data.dtype == torch.bfloat16, num_warps=tiles.warps, **overlapped(state),
     )  # fmt: skip

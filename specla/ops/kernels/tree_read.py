@@ -50,13 +50,8 @@ def _sweep(
     p_state,
     p_k,
     p_q,
-    p_known_k,
-    keep,
-    known_high,
-    known_low,
-    held,
-    stores,
     nodes,
+    known,
     K: tl.constexpr,
     BT: tl.constexpr,
     BK: tl.constexpr,
@@ -66,9 +61,10 @@ def _sweep(
 ):
     """(S K^T, S Q^T) [BV, BT] of all nodes, in one pass over some rows of the state.
 
-    With FOLD these take known factors in on the way, S <- keep S + U_r^T K_r, and go back to memory where it `stores`:
+    With FOLD these take `known` factors in on the way, S <- keep S + U_r^T K_r, and go back where it `stores`:
     a row that has nothing to take in keeps its bits.
     """
+    p_known_k, keep, known_high, known_low, held, stores = known
     read_k, read_q = tl.zeros([BV, BT], tl.float32), tl.zeros([BV, BT], tl.float32)
     for i_k in range(0, K, BK):
         o_k = i_k + tl.arange(0, BK)
@@ -149,7 +145,7 @@ def read_kernel(
     o_r = tl.arange(0, BR)
     held = o_r < R
     known_high, known_low = tl.zeros([BV, BR], tl.bfloat16), tl.zeros([BV, BR], tl.bfloat16)
-    folds, keep = ALL_FOLD, 1.0
+    keep = 1.0
     fold_high, fold_low = known_high, known_low
     if KNOWN:
         o_place = o_r.to(tl.int64)
@@ -161,38 +157,21 @@ def read_kernel(
             held = tl.load(p_known_valid + i_b * R + o_r, mask=held, other=0) != 0
         p_known_u += i_b.to(tl.int64) * known_u_row + i_h * V + o_place[None, :] * known_u_node + o_v[:, None]
         b_r = tl.load(p_known_u, mask=held[None, :], other=0.0)
-        if FOLDS:
-            folds = tl.load(p_fold + i_b) != 0
         if FOLDS or ALL_FOLD:
             p_known_decay += (i_b.to(tl.int64) * known_nodes + o_place) * HV + i_h
             keep, fold_high, fold_low = _fold_factors(b_r, p_known_decay, held)
         known_high, known_low = halves(b_r, tl.bfloat16)
         p_known_k += i_b.to(tl.int64) * known_k_row + (i_h // (HV // H)) * K + o_place[:, None] * known_k_node
-    stores = tl.sum(held.to(tl.int32), axis=0) > 0
-    if folds:
-        read_k, read_q = _sweep(
-            p_state, p_k, p_q, p_known_k, keep, fold_high, fold_low, held, stores, nodes, K, BT, BK, BV, EXACT, True
-        )
+    known = (p_known_k, keep, fold_high, fold_low, held, tl.sum(held.to(tl.int32), axis=0) > 0)
+    if ALL_FOLD:
+        read_k, read_q = _sweep(p_state, p_k, p_q, nodes, known, K, BT, BK, BV, EXACT, True)
+    elif FOLDS:
+        if tl.load(p_fold + i_b) != 0:
+            read_k, read_q = _sweep(p_state, p_k, p_q, nodes, known, K, BT, BK, BV, EXACT, True)
+        else:
+            read_k, read_q = _sweep(p_state, p_k, p_q, nodes, known, K, BT, BK, BV, EXACT, False)
     else:
-        read_k, read_q = _sweep(
-            p_state,
-            p_k,
-            p_q,
-            p_known_k,
-            keep,
-            fold_high,
-            fold_low,
-            held,
-            stores,
-            nodes,
-            K,
-            BT,
-            BK,
-            BV,
-            EXACT,
-            False,
-        )
-
+        read_k, read_q = _sweep(p_state, p_k, p_q, nodes, known, K, BT, BK, BV, EXACT, False)
     p_v += i_b.to(tl.int64) * v_row + i_h * V + o_t[None, :] * v_node + o_v[:, None]
     b_v = tl.load(p_v, mask=nodes[None, :], other=0.0).to(tl.float32)
     p_decay += i_b.to(tl.int64) * T * HV + i_h + o_t * HV
