@@ -95,7 +95,9 @@ class Tiles(NamedTuple):
 
 def tiles_for(heads: int) -> Tiles:
     """What `specla.bench.tiles` found to be fast on an H200 for so many value heads in a batch (K = V = 256)."""
-    return Tiles(32 if heads >= 64 else 16, 64, 4)
+    if heads >= 256:
+        return Tiles(32, 64, 4)
+    return Tiles(16 if heads > 32 else 32, 256, 4)
 
 
 def commit_factors(
