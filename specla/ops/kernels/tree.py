@@ -14,11 +14,13 @@ import torch
 import triton
 from torch import Tensor
 
-from specla.ops.kernels.launch import Strided, block_of, check_verify, overlapped, row_stride, strided
+from specla.errors import SpeclaError
+from specla.ops.kernels.launch import Strided, block_of, check_verify, overlapped, row_stride, side_by_side, strided
 from specla.ops.kernels.tree_read import read_kernel
 from specla.ops.kernels.tree_solve import solve_kernel
 from specla.ops.paths import path_decay
 from specla.ops.types import Factors, Known, NodeInputs, TreeTensors, VerifyOutput
+from specla.topology import MAX_NODES
 
 BLOCK_NODES = 64
 """The nodes of one launch. A larger tree takes its first nodes as known factors of the others."""
@@ -93,8 +95,10 @@ def verify_tree(
     Raises:
         SpeclaError: naming the limit, for tensors that the kernels cannot take.
     """
-    check_verify(state, inputs)
+    check_verify(state, inputs, tree, known)
     batch, nodes, value_heads = inputs.g.shape
+    if nodes > MAX_NODES:
+        raise SpeclaError(f"{nodes} nodes: the tree's kernels take up to {MAX_NODES}")
     shape = (batch, nodes, value_heads, state.shape[2])
     out, u = (torch.empty(shape, dtype=torch.float32, device=state.device) for _ in range(2))
     # A bound that needs no look at the device.
@@ -178,13 +182,13 @@ def _solve(q: Strided, k: Strided, block: _Block, sizes: dict[str, int], tiles: 
     known_k = known_decay = mask = decay
     if known is not None and block.mask is not None:
         known_k, known_decay, mask = known.k.contiguous(), known.decay.double().contiguous(), block.mask
-        mask = mask.view(torch.uint8)
+        mask = side_by_side(mask).view(torch.uint8)
     flat = block.deepest <= FLAT_DEPTH
     columns = min(tiles.solve_columns, padded) if flat and known is None else padded
-    ancestors = block.ancestors.view(torch.uint8)
+    ancestors, depths = side_by_side(block.ancestors).view(torch.uint8), side_by_side(block.depths)
     solve_kernel[(heads, padded // columns)](
-        q.data, k.data, g, beta, ancestors, block.depths, known_k, known_decay, mask, decay, mixing, pending,
-        q.row, q.node, k.row, k.node, row_stride(ancestors), ancestors.stride(1), row_stride(block.depths),
+        q.data, k.data, g, beta, ancestors, depths, known_k, known_decay, mask, decay, mixing, pending,
+        q.row, q.node, k.row, k.node, row_stride(ancestors), ancestors.stride(1), row_stride(depths),
         row_stride(mask), mask.stride(1),
         BC=columns, BK=block_of(sizes["K"]), FLAT=flat, DEPTH=block.deepest, SUMMED=block.decay is not None,
         EXACT=k.data.dtype != torch.float32,

@@ -163,6 +163,7 @@ class Walker:
     Args:
         state: [B, HV, V, K] float32, contiguous; it is read alone.
         inputs: of T nodes; q, k and v in one of float32, float16, bfloat16.
+        tree: of them.
         stored: where boundary states go; None where none are kept.
         tiles: None for what was measured to be fast.
 
@@ -171,9 +172,14 @@ class Walker:
     """
 
     def __init__(
-        self, state: Tensor, inputs: NodeInputs, stored: Stored | None = None, tiles: Tiles | None = None
+        self,
+        state: Tensor,
+        inputs: NodeInputs,
+        tree: TreeTensors,
+        stored: Stored | None = None,
+        tiles: Tiles | None = None,
     ) -> None:
-        check_verify(state, inputs)
+        check_verify(state, inputs, tree)
         self.state, self.inputs = state, inputs
         self._stored = stored or Stored(state, 0, 0)
         self._qkv = [strided(x) for x in (inputs.q, inputs.k, inputs.v)]
@@ -231,7 +237,7 @@ def verify_chain(
     if keeps:
         states = state.new_empty(state.shape[0], tree.nodes, *state.shape[1:])
         stored = Stored(states, states.stride(1), states.stride(0))
-    walker = Walker(state, inputs, stored, tiles)
+    walker = Walker(state, inputs, tree, stored, tiles)
     walker.run_nodes(0, tree.nodes, -1)
     return walker.finish(states)
 
@@ -243,7 +249,7 @@ def verify_hybrid(state: Tensor, inputs: NodeInputs, tree: TreeTensors, tiles: T
     if slots:
         states = state.new_empty(slots, *state.shape)
         stored = Stored(states, states.stride(0), states.stride(1))
-    walker = Walker(state, inputs, stored, tiles)
+    walker = Walker(state, inputs, tree, stored, tiles)
     for wave in waves:
         walker.run(wave)
     return walker.finish()
@@ -254,7 +260,7 @@ def verify_sequentially(
 ) -> VerifyOutput:
     """The decode step once per node, a launch each, its parent's state from memory and its own to memory."""
     states = state.new_empty(state.shape[0], tree.nodes, *state.shape[1:])
-    walker = Walker(state, inputs, Stored(states, states.stride(1), states.stride(0)), tiles)
+    walker = Walker(state, inputs, tree, Stored(states, states.stride(1), states.stride(0)), tiles)
     for node, parent in enumerate(tree.tree.parents):
         walker.run_nodes(node, 1, parent)
     return walker.finish(states)
