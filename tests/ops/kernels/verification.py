@@ -15,11 +15,12 @@ SMALL = HeadShape(1, 1, 64, 64)
 GROUPED = HeadShape(2, 4, 32, 32)
 PUBLISHED = HeadShape(8, 8, 256, 256)
 """A layer of gdn-1.3b."""
+WIDE = HeadShape(1, 2, 96, 192)
 HEAD_SIZES = [
     HeadShape(1, 1, 16, 16),
     HeadShape(1, 2, 64, 96),
     HeadShape(1, 1, 96, 64),
-    HeadShape(1, 1, 96, 192),
+    WIDE,
     HeadShape(1, 2, 128, 128),
     HeadShape(1, 1, 192, 384),
     HeadShape(1, 1, 256, 512),
@@ -46,14 +47,12 @@ class Case(NamedTuple):
 
     def to(self, device: torch.device) -> "Case":
         """The same on `device`, with every stride kept."""
-        tree = TreeTensors(
-            self.tree.trees,
-            *(x.to(device) for x in (self.tree.parents, self.tree.depths, self.tree.ancestors, self.tree.taps)),
-        )
-        known = self.known
+        tree, known = self.tree, self.known
+        tensors = (tree.parents, tree.depths, tree.ancestors, tree.taps)
+        moved = TreeTensors(tree.trees, *(_moved(x, device) for x in tensors))
         if known is not None:
-            known = Known(Factors(*(x.to(device) for x in known.factors)), known.valid.to(device))
-        return Case(self.state.to(device), NodeInputs(*(_moved(x, device) for x in self.inputs)), tree, known)
+            known = Known(Factors(*(_moved(x, device) for x in known.factors)), _moved(known.valid, device))
+        return Case(_moved(self.state, device), NodeInputs(*(_moved(x, device) for x in self.inputs)), moved, known)
 
     def truth(self) -> VerifyOutput:
         """By the equations."""
