@@ -11,6 +11,8 @@ from specla.ops.types import Known, NodeInputs, TreeTensors
 BLOCKS = (256, 128, 64, 32, 16)
 LARGEST_KEY, LARGEST_VALUE = 256, 512
 """K and V that fit on chip."""
+MOST_STATES = 65_535
+"""B x HV: what a launch takes in its second and third dimension."""
 
 
 class Strided(NamedTuple):
@@ -67,6 +69,8 @@ def _check_shapes(state: Tensor, inputs: NodeInputs, tree: TreeTensors) -> None:
     """A kernel would read past the end of what is smaller than it should be."""
     batch, value_heads, value_size, key_size = state.shape
     nodes, heads, rows = inputs.g.shape[1], inputs.k.shape[2], tree.parents.shape[0]
+    if batch * value_heads > MOST_STATES:
+        raise SpeclaError(f"{batch} rows of {value_heads} value heads: kernels take up to {MOST_STATES} states at once")
     if not heads or value_heads % heads:
         raise SpeclaError(f"{value_heads} value heads on {heads} key heads: kernels take multiples")
     shared, own = (batch, nodes, heads, key_size), (batch, nodes, value_heads)
