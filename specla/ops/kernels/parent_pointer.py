@@ -6,7 +6,7 @@ import triton.language as tl
 from torch import Tensor
 from triton.language.extra.cuda import gdc_wait
 
-from specla.ops.kernels.launch import check_verify, overlapped, row_stride, strided
+from specla.ops.kernels.launch import check_verify, overlapped, row_stride, side_by_side, strided
 from specla.ops.kernels.walk import Tiles
 from specla.ops.kernels.walk_step import delta_step, load_node
 from specla.ops.types import NodeInputs, TreeTensors, VerifyOutput
@@ -84,17 +84,18 @@ def verify_by_parents(state: Tensor, inputs: NodeInputs, tree: TreeTensors, tile
     Raises:
         SpeclaError: naming the limit, for tensors that the kernel cannot take.
     """
-    check_verify(state, inputs)
+    check_verify(state, inputs, tree)
     batch, value_heads, value_size, key_size = state.shape
     nodes = tree.nodes
     states = state.new_empty(batch, nodes, value_heads, value_size, key_size)
     out = torch.empty(batch, nodes, value_heads, value_size, dtype=torch.float32, device=state.device)
     q, k, v = (strided(x) for x in (inputs.q, inputs.k, inputs.v))
+    parents = side_by_side(tree.parents)
     g, beta = inputs.g.contiguous(), inputs.beta.contiguous()
     values, warps = tiles or TILES
     _parent_pointer_kernel[(triton.cdiv(value_size, values), batch * value_heads)](
-        state, states, q.data, k.data, v.data, g, beta, tree.parents, out, nodes,
-        q.row, q.node, k.row, k.node, v.row, v.node, row_stride(tree.parents),
+        state, states, q.data, k.data, v.data, g, beta, parents, out, nodes,
+        q.row, q.node, k.row, k.node, v.row, v.node, row_stride(parents),
         H=inputs.k.shape[2], HV=value_heads, K=key_size, V=value_size,
         BK=triton.next_power_of_2(key_size), BV=values, num_warps=warps, **overlapped(state),
     )  # fmt: skip

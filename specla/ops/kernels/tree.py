@@ -14,13 +14,15 @@ import torch
 import triton
 from torch import Tensor
 
+from specla.errors import SpeclaError
 from specla.ops.kernels.held import Held
-from specla.ops.kernels.launch import Strided, block_of, check_verify, overlapped, row_stride, strided
+from specla.ops.kernels.launch import Strided, block_of, check_verify, overlapped, row_stride, side_by_side, strided
 from specla.ops.kernels.tree_read import read_kernel
 from specla.ops.kernels.tree_solve import solve_kernel
 from specla.ops.known import Pending, absorb
 from specla.ops.paths import path_decay
 from specla.ops.types import Factors, Fold, Known, NodeInputs, TreeTensors, VerifyOutput
+from specla.topology import MAX_NODES
 
 BLOCK_NODES = 64
 """The nodes of one launch. A larger tree takes its first nodes as known factors of the others."""
@@ -101,8 +103,10 @@ def verify_tree(
     Raises:
         SpeclaError: naming the limit, for tensors that the kernels cannot take.
     """
-    check_verify(state, inputs)
+    check_verify(state, inputs, tree, known)
     batch, nodes, value_heads = inputs.g.shape
+    if nodes > MAX_NODES:
+        raise SpeclaError(f"{nodes} nodes: the tree's kernels take up to {MAX_NODES}")
     shape = (batch, nodes, value_heads, state.shape[2])
     out, u = (torch.empty(shape, dtype=torch.float32, device=state.device) for _ in range(2))
     # A bound that needs no look at the device.
@@ -182,15 +186,15 @@ def _solve(q: Strided, k: Strided, block: _Block, held: Held, sizes: dict[str, i
     pending = mixing.new_empty(heads, 2, 2, padded, sizes["BR"]) if sizes["KNOWN"] else mixing
     mask, mask_row, mask_node = held.valid, 0 if held.valid.dim() == 1 else held.valid.stride(0), 0
     if block.mask is not None:
-        mask = block.mask.view(torch.uint8)
+        mask = side_by_side(block.mask).view(torch.uint8)
         mask_row, mask_node = mask.stride(0), mask.stride(1)
     flat = block.deepest <= FLAT_DEPTH
     columns = min(tiles.solve_columns, padded) if flat and not sizes["KNOWN"] else padded
-    ancestors = block.ancestors.view(torch.uint8)
+    ancestors, depths = side_by_side(block.ancestors).view(torch.uint8), side_by_side(block.depths)
     solve_kernel[(heads, padded // columns)](
-        q.data, k.data, g, beta, ancestors, block.depths, held.k.data, held.decay, held.nodes, mask, held.fold,
+        q.data, k.data, g, beta, ancestors, depths, held.k.data, held.decay, held.nodes, mask, held.fold,
         decay, mixing, pending, g.shape[1], held.places,
-        q.row, q.node, k.row, k.node, row_stride(ancestors), ancestors.stride(1), row_stride(block.depths),
+        q.row, q.node, k.row, k.node, row_stride(ancestors), ancestors.stride(1), row_stride(depths),
         mask_row, mask_node, held.decay.shape[1], held.k.row, held.k.node,
         BC=columns, BK=block_of(sizes["K"]), FLAT=flat, DEPTH=block.deepest, SUMMED=block.decay is not None,
         EXACT=k.data.dtype != torch.float32,

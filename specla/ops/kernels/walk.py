@@ -46,6 +46,7 @@ class Walker:
         state: [B, HV, V, K] float32, contiguous. Rows that fold take their known factors in, in place, where a
             chain starts from it (paper, section 5.2); nothing else is written.
         inputs: of T nodes; q, k and v in one of float32, float16, bfloat16.
+        tree: of them.
         pending: committed factors that the state does not hold, and which rows fold them.
         stored: where boundary states go; None where none are kept.
         tiles: None for what was measured to be fast.
@@ -58,11 +59,12 @@ class Walker:
         self,
         state: Tensor,
         inputs: NodeInputs,
+        tree: TreeTensors,
         pending: Pending = NOTHING,
         stored: Stored | None = None,
         tiles: Tiles | None = None,
     ) -> None:
-        check_verify(state, inputs)
+        check_verify(state, inputs, tree)
         self.state, self.inputs = state, inputs
         self._stored = stored or Stored(state, 0, 0)
         self._qkv = [strided(x) for x in (inputs.q, inputs.k, inputs.v)]
@@ -129,7 +131,7 @@ def verify_chain(
     if keeps:
         states = state.new_empty(state.shape[0], tree.nodes, *state.shape[1:])
         stored = Stored(states, states.stride(1), states.stride(0))
-    walker = Walker(state, inputs, pending, stored, tiles)
+    walker = Walker(state, inputs, tree, pending, stored, tiles)
     walker.run_nodes(0, tree.nodes, -1)
     return walker.finish(states)
 
@@ -147,7 +149,7 @@ def verify_hybrid(
     if slots:
         states = state.new_empty(slots, *state.shape)
         stored = Stored(states, states.stride(0), states.stride(1))
-    walker = Walker(state, inputs, pending, stored, tiles)
+    walker = Walker(state, inputs, tree, pending, stored, tiles)
     for wave in waves:
         walker.run(wave)
     return walker.finish()
@@ -158,7 +160,7 @@ def verify_sequentially(
 ) -> VerifyOutput:
     """The decode step once per node, a launch each, its parent's state from memory and its own to memory."""
     states = state.new_empty(state.shape[0], tree.nodes, *state.shape[1:])
-    walker = Walker(state, inputs, NOTHING, Stored(states, states.stride(1), states.stride(0)), tiles)
+    walker = Walker(state, inputs, tree, NOTHING, Stored(states, states.stride(1), states.stride(0)), tiles)
     for node, parent in enumerate(tree.tree.parents):
         walker.run_nodes(node, 1, parent)
     return walker.finish(states)
