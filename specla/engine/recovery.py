@@ -8,6 +8,7 @@ from torch import Tensor
 from specla.models.gated_deltanet import GatedDeltaNetLM
 from specla.models.layers import LayerRecord, LayerState
 from specla.models.state import DecodeState
+from specla.ops.conv import move_window
 from specla.ops.known import fold_known
 from specla.ops.recover import RING, Record, RecoverStrategy, get_recover
 from specla.ops.rows import stack_factors
@@ -57,14 +58,15 @@ class EngineRecovery:
     def commit(self, records: list[LayerRecord], path: Tensor, length: Tensor) -> None:
         """Commit path[b, :length[b]] of every row, state and convolution window; a row of length 0 keeps its bits."""
         needs = self.strategy.needs
-        if self._per_layer:
-            for i, (strategy, record) in enumerate(zip(self._per_layer, records, strict=True)):
-                layer = Record(x=record.x, window=self.state.window[i])
-                moving = Moving(self.state.window[i], record.conv_inputs)
-                strategy.commit(self.state.recurrent[i], layer, path, length, moving)
-        else:
-            moving = Moving(self.state.window.flatten(0, 1), torch.cat([record.conv_inputs for record in records]))
+        moving = Moving(self.state.window.flatten(0, 1), torch.cat([record.conv_inputs for record in records]))
+        if not self._per_layer:
             self.strategy.commit(self.state.recurrent.flatten(0, 1), _stack(records, needs), path, length, moving)
+            return
+        for i, (strategy, record) in enumerate(zip(self._per_layer, records, strict=True)):
+            layer = Record(x=record.x, window=self.state.window[i])
+            strategy.commit(self.state.recurrent[i], layer, path, length)
+        # All layers at once, after each has read its old one.
+        move_window(moving, path, length)
 
     def settled_copy(self) -> DecodeState:
         """A copy of the state with everything pending taken in; this one stays as it is."""
