@@ -1,7 +1,7 @@
 # `make` and `make help` list what there is. Nothing here reads an environment variable.
 
 .DEFAULT_GOAL := help
-.PHONY: help install bench bench-gpu test lint check regress baseline mini clean
+.PHONY: help install bench bench-gpu test test-gpu lint check regress baseline mini clean
 
 # The first that is new enough. Another one: make PYTHON=/path/to/python3
 NEW_ENOUGH := import sys; sys.exit(sys.version_info < (3, 11))
@@ -15,6 +15,9 @@ BIN := .venv/bin
 BASE :=
 QUICK := tests/test_house_rules.py tests/test_topology.py tests/bench tests/report tests/models/test_cost.py \
   $(addprefix tests/ops/test_,conv.py pairs.py reference.py)
+
+# Few and small: compute-sanitizer slows everything down a hundredfold.
+SANITIZED := "(test_nodes or grouped or views or per_row or waves or known or window) and not [float"
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' Makefile | expand -t 18
@@ -31,6 +34,12 @@ bench-gpu: $(STAMP) ## every operation at the published 1.3B shape on one GPU, t
 
 test: lint ## ruff, mypy, and every test
 	$(BIN)/python -m pytest -q -n 2 tests
+
+test-gpu: $(STAMP) ## the tests that need a GPU, then the kernels of verification under compute-sanitizer
+	$(BIN)/python -m pytest -q -n 4 -m gpu tests
+	for tool in memcheck racecheck; do PYTORCH_NO_CUDA_MEMORY_CACHING=1 compute-sanitizer --tool $$tool \
+	  --error-exitcode 1 $(BIN)/python -m pytest -q -x -k $(SANITIZED) $(addprefix tests/ops/kernels/test_,tree.py \
+	  walk.py commit.py) || exit; done
 
 lint: $(STAMP)
 	$(BIN)/ruff check
