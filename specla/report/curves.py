@@ -18,18 +18,23 @@ def depth_plot(section: Section, loaded: Loaded) -> Plot | None:
     cells = passed_decodes(main_cells(section))
     # The text is the same whatever verifies it, so that one cell speaks for all of a tree.
     cells = cells.drop_duplicates(["panel", "shown", "drafter"])
-    data = loaded.depths.merge(cells[["cell", "panel", "shown", "drafter", "synthetic"]], on="cell")
+    names = ["cell", "panel", "shown", "drafter", "synthetic", "tau"]
+    data = loaded.depths.merge(cells[names].rename(columns={"tau": "pooled"}), on="cell")
     if data.empty:
         return None
     panels = panels_of(data)
     data = data[data.panel.isin(panels)]
     lines = sorted(set(zip(data.shown, data.drafter, strict=True)))
-    last = data.loc[data.groupby(["panel", "shown", "drafter"]).depth.idxmax()].sort_values("tau")
+    last = data.loc[data.groupby(["panel", "shown", "drafter"]).depth.idxmax()].sort_values("pooled")
     best = last[~last.synthetic].iloc[-1] if not last.synthetic.all() else last.iloc[-1]
     whose = "" if best.synthetic or not last.synthetic.any() else "Of real drafts, "
-    title = f"{whose}{best.shown} with {best.drafter} emits most: tau {best.tau:.2f} tokens a step on {best.panel}"
+    title = f"{whose}{best.shown} with {best.drafter} emits most: tau {best.pooled:.2f} tokens a step on {best.panel}"
+    title += ", synthetic" if best.synthetic else ""
     note = "Left: share accepted among the steps that reached a depth, with Wilson's 95 % interval. Right: tokens per "
-    note += f"verify step if drafts were cut there, bonus included; AR has 1. {section.title}."
+    note += "verify step if drafts were cut there, bonus included; AR has 1. The title's tau is the table's, of all "
+    note += "that was emitted: a line's end may lie above it, as it counts a bonus where EOS or the limit cut the step too. "
+    note += "The oracle's acceptance is synthetic. " if data.drafter.eq("oracle").any() else ""
+    note += f"{section.title}."
     with house_rules():
         figure, grid = canvas(2.25 * len(panels) + 0.45, title, note, len(panels), 2)
         for (left, right), panel in zip(grid, panels, strict=True):
