@@ -29,12 +29,14 @@ class Operation:
     trees_only: bool = False
 
 
-VERIFY = Operation("verify", "verify", "hybrid", "sequential_replay", (1.80, 7.11), ("auto", "tree"), trees_only=True)
+VERIFY = Operation("verify", "verify", "hybrid", "sequential_replay", (1.80, 7.11), ("tree",), trees_only=True)
 RECOVER = Operation("recover", "recover", "factors", "replay_tokens", (2.74, 4.28))
 DEFER = Operation("defer", "recover", "factors_deferred", "factors", (1.15, 1.44), ("factors_lazy",))
 OPERATIONS: Mapping[str, Operation] = {"VERIFY": VERIFY, "RECOVER": RECOVER, "DEFER": DEFER}
 BY_KIND: Mapping[str, Operation] = {operation.kind: operation for operation in OPERATIONS.values()}
 
+AUTO_ASIDE = "auto is left out: it runs one of the others"
+"""Said wherever the fastest is named."""
 POINT = ("shape", "topology", "nodes", "batch", "accepted", "variant")
 """The columns that strategies compared with each other share, within a setting."""
 
@@ -118,7 +120,7 @@ def operation_evidence(loaded: Loaded, operation: Operation) -> Evidence | None:
     wide = f"{noisy} cell{'s' * (noisy != 1)} too noisy (an interval wider than the claim's band)"
     if noisy > len(sharp):
         return Evidence(spread(chosen), first.device, _extremes(chosen, operation), tuple(differs), wide)
-    told = _extremes(sharp, operation) + _beside(rivals, operation)
+    told = _extremes(sharp, operation) + _beside(sharp, rivals, operation)
     return Evidence(spread(sharp), first.device, told, (*differs, *([wide] if noisy else [])), cells=len(sharp))
 
 
@@ -146,14 +148,17 @@ def _extremes(rows: pd.DataFrame, operation: Operation) -> str:
     return told + f"{where(lowest)} to {highest.ratio:.2f}x on {where(highest)}"
 
 
-def _beside(rivals: pd.DataFrame, operation: Operation) -> str:
-    """The best of our own strategies that the claim does not name."""
+def _beside(sharp: pd.DataFrame, rivals: pd.DataFrame, operation: Operation) -> str:
+    """The best of our own strategies that the claim does not name, and whether it is ahead of the claim's."""
     found = [rivals[rivals[operation.varied] == name] for name in operation.beside]
     found = [rows for rows in found if len(rows)]
     if not found:
         return ""
     best = max(found, key=lambda rows: float(rows.ratio.median()))
-    return f"; our best, {best.iloc[0][operation.varied]}: {span_text(best)}"
+    ahead = float(best.ratio.median()) > float(sharp.ratio.median())
+    aside = f" ({AUTO_ASIDE})" if (rivals[operation.varied] == "auto").any() else ""
+    told = "our best" if ahead else "beside it"
+    return f"; {told}, {best.iloc[0][operation.varied]}: {span_text(best)}{aside}"
 
 
 def winners(section_cells: pd.DataFrame, ratios: pd.DataFrame) -> pd.DataFrame:

@@ -121,6 +121,9 @@ def test_bold_is_never_for_auto(tmp_path: Path) -> None:
     text = kernel_markdown(section_of(tmp_path, records, env=CPU_ENV), "verify")
     line = next(line for line in text.splitlines() if line.startswith("| kary-b2"))
     assert "| 1.00 |" in line and line.count("**") == 2 and "**1.00**" not in line
+    assert "bold is the fastest that passed (auto is left out: it runs one of the others)." in text
+    others = [record for record in records if record.method.verify != "auto"]
+    assert "fastest that passed.\n" in kernel_markdown(section_of(tmp_path / "b", others, env=CPU_ENV), "verify")
 
 
 def test_memory_is_tabulated_where_it_is_known(tmp_path: Path) -> None:
