@@ -32,7 +32,9 @@ def depth_plot(section: Section, loaded: Loaded) -> Plot | None:
     title += ", synthetic" if best.synthetic else ""
     note = "Left: share accepted among the steps that reached a depth, with Wilson's 95 % interval. Right: tokens per "
     note += "verify step if drafts were cut there, bonus included; AR has 1. The title's tau is the table's, of all "
-    note += "that was emitted: a line's end may lie above it, as it counts a bonus where EOS or the limit cut the step too. "
+    note += (
+        "that was emitted: a line's end may lie above it, for it counts a bonus where EOS or the limit cut a step too. "
+    )
     note += "The oracle's acceptance is synthetic. " if data.drafter.eq("oracle").any() else ""
     note += f"{section.title}."
     with house_rules():

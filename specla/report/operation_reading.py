@@ -137,11 +137,10 @@ def _own_time(chosen: pd.DataFrame) -> str:
     told += f", and behind it in {int((behind & bounded).sum())}" if (behind & bounded).any() else ""
     if near.all():
         return told + "."
-    row = chosen.loc[(chosen.time_us / chosen.best_time_us).idxmax()]
+    row = next(rows_of(chosen.assign(over=chosen.time_us / chosen.best_time_us).sort_values("over", ascending=False)))
     own = _time_text(row.time_us, row.time_low_us, row.time_high_us)
     rival = _time_text(row.best_time_us, row.best_time_low_us, row.best_time_high_us)
-    worst = f"{row.time_us / row.best_time_us:.2f}x"
-    return f"{told}; at worst {worst} its time: {own} against {row.best_label}'s {rival} on {where(row)}."
+    return f"{told}; at worst {row.over:.2f}x its time: {own} against {row.best_label}'s {rival} on {where(row)}."
 
 
 def _cases(count: int) -> str:

@@ -149,7 +149,9 @@ def split_plot(section: Section) -> Plot | None:
     verb = {"draft": "Drafting", "verify": "Verification", "accept": "Acceptance", "commit": "The commit"}
     span = f"{low:.0f} %" if round(low) == round(high) else f"{low:.0f} to {high:.0f} %"
     title = f"{verb[lead.removesuffix('_us')]} takes {span} of a step, the largest part"
-    note = f"Microseconds per verify step, median over repeats. {section.title}."
+    note = "Microseconds per verify step, each phase's median over repeats; the figure beside a bar is their sum. "
+    note += "The oracle's acceptance is synthetic. " if drafting.drafter.eq("oracle").any() else ""
+    note += f"{section.title}."
     with house_rules():
         figure, grid = canvas(0.85 + _ROW_INCHES * len(rows), title, note, 1, len(panels))
         limit = float(cells[parts].sum(axis=1).max()) * 1.14

@@ -7,6 +7,7 @@ from typing import Any
 import pandas as pd
 
 from specla.bench.record import Sample
+from specla.bench.stats import NO_INTERVAL, step_us
 from specla.report.acceptance import even_text
 from specla.report.claims import Judged
 from specla.report.evidence import break_even_of, describe, interval_text, passed_decodes, sweeps
@@ -29,7 +30,7 @@ def section_sentences(section: Section, loaded: Loaded) -> list[str]:
     found += _does_not_pay(passed[passed.verify != "ar"])
     found += _break_evens(section, loaded)
     found += length_sentences(section)
-    found += _step_split(section)
+    found += _step_split(section, loaded)
     return [*found, *_gate(section), *operation_sentences(section)]
 
 
@@ -144,7 +145,8 @@ def _break_evens(section: Section, loaded: Loaded) -> list[str]:
     return found + ([f"{len(told) - _NAMED} more sweeps are in speedup-alpha.csv."] if len(told) > _NAMED else [])
 
 
-def _step_split(section: Section) -> list[str]:
+def _step_split(section: Section, loaded: Loaded) -> list[str]:
+    """The median step, and apart from it the phases: medians of parts do not add up to the median of the whole."""
     cells = passed_decodes(main_cells(section))
     cells = cells[cells.verify_us.notna()]
     if cells.empty:
@@ -153,7 +155,13 @@ def _step_split(section: Section) -> list[str]:
     parts = {name: float(getattr(best, f"{name}_us")) for name in ("draft", "verify", "accept", "commit")}
     whole = sum(parts.values()) or 1.0
     told = ", ".join(f"{name} {100 * value / whole:.0f} %" for name, value in parts.items())
-    return [f"A step of {_named(best)} on {best.panel} takes {whole:.0f} us: {told}."]
+    decoding = loaded.records[best.cell].decoding
+    step = step_us(decoding.samples) if decoding else NO_INTERVAL
+    if step.median is None:
+        return []
+    takes = f"{step.median:.0f} us" + (f" ({step.low:.0f} to {step.high:.0f})" if step.has_bounds else "")
+    where = f"A step of {_named(best)} on {best.panel} takes {takes}, median over repeats"
+    return [f"{where}. Of the sum of its phases' medians, {whole:.0f} us: {told}."]
 
 
 def _gate(section: Section) -> list[str]:
