@@ -4,10 +4,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from specla.bench.stats import Interval
-from specla.report.evidence import Evidence, interval_text, setting_differs
+from specla.report.evidence import Evidence, hides_band, interval_text, noise_text, setting_differs
 from specla.report.load import SETTING, Loaded, rows_of
 
 
@@ -95,8 +96,9 @@ def where(row: Any) -> str:
 def operation_evidence(loaded: Loaded, operation: Operation) -> Evidence | None:
     """A claim on one operation: from the lowest to the highest of its cells, in the setting nearest the paper's.
 
-    Noise earns no verdict: an interval wider than the claim's band says little, and would often meet it whatever the
-    truth is. Such a cell is left out, and where most are like that the claim is not judged.
+    Noise earns no verdict: an interval that overlaps the claim's band and is wider than it would meet it whatever the
+    truth is. Such a cell is left out, and where most are like that the claim is not judged. An interval that lies
+    wholly outside of the band counts, however wide it is.
     """
     cells = loaded.cells[~loaded.cells.chain] if operation.trees_only else loaded.cells
     rows = against(cells, loaded.ratios, operation)
@@ -114,10 +116,10 @@ def operation_evidence(loaded: Loaded, operation: Operation) -> Evidence | None:
     failures = int((lost.status == "failed").sum())
     differs += [f"{failures} cell{'s' * (failures != 1)} failed"] if failures else []
     rivals = rows[_in_setting(rows, first)]
-    low, high = operation.band
-    sharp = chosen[~(chosen.ratio_high / chosen.ratio_low > high / low)]
+    noise = [hides_band(row.ratio_low, row.ratio_high, operation.band) for row in rows_of(chosen)]
+    sharp = chosen[~np.array(noise)]
     noisy = len(chosen) - len(sharp)
-    wide = f"{noisy} cell{'s' * (noisy != 1)} too noisy (an interval wider than the claim's band)"
+    wide = f"{noisy} cell{'s' * (noisy != 1)} too noisy ({noise_text(operation.band)})"
     if noisy > len(sharp):
         return Evidence(spread(chosen), first.device, _extremes(chosen, operation), tuple(differs), wide)
     told = _extremes(sharp, operation) + _beside(sharp, rivals, operation)
@@ -144,8 +146,8 @@ def _extremes(rows: pd.DataFrame, operation: Operation) -> str:
         return f"{operation.ours}, {where(rows.iloc[0])}"
     lowest, highest = extremes(rows)
     reach = int((rows.ratio >= least).sum())
-    told = f"{operation.ours} in {len(rows)} cells, {reach} of which reach {least:.2f}x: {lowest.ratio:.2f}x on "
-    return told + f"{where(lowest)} to {highest.ratio:.2f}x on {where(highest)}"
+    told = f"{operation.ours} in {len(rows)} cells, {reach} of which reach {least:.2f}x by their medians: "
+    return told + f"{lowest.ratio:.2f}x on {where(lowest)} to {highest.ratio:.2f}x on {where(highest)}"
 
 
 def _beside(sharp: pd.DataFrame, rivals: pd.DataFrame, operation: Operation) -> str:

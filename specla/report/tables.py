@@ -8,7 +8,7 @@ from typing import Any
 import pandas as pd
 
 from specla.report.claims import Judged
-from specla.report.evidence import interval_text
+from specla.report.evidence import interval_text, with_drafts_only
 from specla.report.load import SETTING, Loaded, rows_of
 
 PANEL = ("workload", "batch", "temperature", "top_p")
@@ -71,7 +71,7 @@ def _labelled(cells: pd.DataFrame) -> pd.DataFrame:
     if cells.empty:
         return cells.assign(method="", panel="", shown="")
     # A sweep's points and the methods of their own are never drawn together: each is told apart among its like.
-    return cells.assign(
+    return with_drafts_only(cells).assign(
         method=pd.concat([_method_labels(part) for _, part in cells.groupby(["sweep", "length_sweep"], sort=True)]),
         panel=_panel_labels(cells),
         shown=cells.topology.where(cells.topology != "root", "no drafts"),
@@ -143,7 +143,8 @@ def claims_markdown(judged: Sequence[Judged]) -> str:
     rows = []
     for one in judged:
         name = f"{one.claim.id} {one.claim.part}".strip()
-        verdict = f"**{one.verdict}**" if one.verdict != "not_measured" else "not_measured"
+        why = f": {one.barred}" if one.barred else ""
+        verdict = f"**{one.verdict}**" if one.verdict != "not_measured" else f"not_measured{why}"
         cells = (name, one.claim.claimed, measured_text(one), one.claim.baseline, verdict, one.method, one.device)
         rows.append([*cells, "; ".join(one.differs)])
     return markdown(("id", "claimed", "measured", "against", "verdict", "judged by", "device", "differs"), rows)

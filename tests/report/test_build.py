@@ -178,6 +178,20 @@ def test_a_step_is_the_median_of_steps_and_not_the_sum_of_its_phases(tmp_path: P
     assert plot is not None and "The oracle's acceptance is synthetic." in plot.note
 
 
+def test_ar_beside_an_oracle_is_never_called_synthetic(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Plot, "png", lambda *_: None)
+    oracle = decode_record(Method("tree", "factors", "oracle", "chain-d3"), synthetic=True)
+    out = build_report([write_run(tmp_path, [ar_record(synthetic=True), oracle])], tmp_path / "out").path
+    text = (out / "report.md").read_text()
+    assert "1 of them has synthetic acceptance and says so." in text
+    (line,) = (line for line in text.splitlines() if "1 (baseline)" in line)
+    assert "synthetic" not in line
+    document = json.loads((out / "summary.json").read_text())
+    assert {cell["method"]["verify"]: cell["synthetic"] for cell in document["cells"]} == {"ar": False, "tree": True}
+    rows = {row["verify"]: row["synthetic"] for row in csv.DictReader((out / "cells.csv").open())}
+    assert rows == {"ar": "False", "tree": "True"}
+
+
 def test_overlapping_intervals_are_said_to_overlap(tmp_path: Path) -> None:
     pair = [
         decode_record(Method(verify, "factors", "aligned", "chain-d3"), speed, noise=0.05, seed=place)

@@ -13,7 +13,7 @@ from specla.report.load import Loaded, load_runs
 from specla.report.operation_reading import operation_sentences
 from specla.report.operations import winners
 from specla.report.reading import claim_sentences
-from specla.report.tables import measured_text, sections
+from specla.report.tables import claims_markdown, measured_text, sections
 from tests.factory import kernel_record, write_run
 from tests.kernel_factory import CPU, CPU_ENV, GPU, defer_run, recover_run, samples, tree_info, verify_run
 
@@ -73,7 +73,7 @@ def test_a_claim_is_judged_over_all_of_its_cells(
     assert f"{min(ratios):.2f}x on kary-b2-n15, batch 1" in one.method and "batch 2" in one.method
     assert one.to_json()["cells"] == 2
     reach = sum(ratio >= one.claim.band.low for ratio in ratios)
-    assert f"2 cells, {reach} of which reach {one.claim.band.low:.2f}x" in one.method
+    assert f"2 cells, {reach} of which reach {one.claim.band.low:.2f}x by their medians" in one.method
 
 
 def test_what_was_not_run_is_not_measured(tmp_path: Path) -> None:
@@ -126,11 +126,21 @@ def test_noise_earns_no_verdict(tmp_path: Path) -> None:
     noise = spread_cell("DEFER", 0.5, 3.0)
     alone = judged(tmp_path / "a", [noise])["DEFER"]
     assert (alone.verdict, alone.measured) == ("not_measured", None)
-    assert alone.differs[-1] == "1 cell too noisy (an interval wider than the claim's band)"
+    assert alone.differs[-1].startswith("1 cell too noisy (an interval that overlaps the claim's band and is wider: ")
+    assert alone.differs[-1].endswith("its high end over 1.25x its low)")
+    assert "| not_measured: 1 cell too noisy |" in claims_markdown([alone])
     most = judged(tmp_path / "b", [noise, spread_cell("DEFER", 0.5, 3.0, batch=2), cell("DEFER", 1.2, batch=4)])
     assert most["DEFER"].verdict == "not_measured"
     few = judged(tmp_path / "c", [noise, cell("DEFER", 1.0, batch=2), cell("DEFER", 1.1, batch=4)])["DEFER"]
     assert few.verdict == "short" and few.cells == 2 and few.differs[-1].startswith("1 cell too noisy")
+
+
+@pytest.mark.parametrize(("low", "high", "expected"), [(0.3, 1.1, "short"), (1.5, 6.0, "exceeded")])
+def test_an_interval_wholly_outside_of_the_band_counts_however_wide(
+    tmp_path: Path, low: float, high: float, expected: str
+) -> None:
+    one = judged(tmp_path, [spread_cell("DEFER", low, high)])["DEFER"]
+    assert one.verdict == expected and one.cells == 1 and not any("noisy" in part for part in one.differs)
 
 
 def test_inconclusive_cells_and_few_repeats_give_no_verdict(tmp_path: Path) -> None:
