@@ -28,6 +28,7 @@ def section_sentences(section: Section, loaded: Loaded) -> list[str]:
     found += _other_engines(passed)
     found += [f"{why}." for why in sorted(set(passed[passed.verify == "auto"].why))[:_NAMED] if why]
     found += _does_not_pay(passed[passed.verify != "ar"])
+    found += _studies(section)
     found += _break_evens(section, loaded)
     found += length_sentences(section)
     found += _step_split(section, loaded)
@@ -63,7 +64,8 @@ def conditions(section: Section, loaded: Loaded) -> list[str]:
             f"{row.panel}: {len(prompts)} prompts at batch {record.batch}, {how}, {tokens:.0f} tokens a prompt after "
         )
         lines.append(f"{line}the prefill's.")
-    return lines
+    # Several groups of one run time the same AR: one line says it.
+    return list(dict.fromkeys(lines))
 
 
 def _fastest(group: pd.DataFrame) -> list[str]:
@@ -114,6 +116,19 @@ def _does_not_pay(passed: pd.DataFrame) -> list[str]:
     if few:
         told += f" {few} cells have too few repeats for an interval."
     return [told]
+
+
+def _studies(section: Section) -> list[str]:
+    """The points of sweeps over acceptance and length, which no other count has: how many are slower than AR."""
+    points = passed_decodes(section.cells)
+    points = points[points.study & (points.verify != "ar")]
+    if points.empty:
+        return []
+    slower, unsure = int((points.high < 1).sum()), int(((points.low <= 1) & (points.high >= 1)).sum())
+    told = (
+        f"Sweeps of acceptance and length are counted apart: of their {len(points)} points {slower} are slower than AR"
+    )
+    return [told + (f", and in {unsure} the interval includes 1." if unsure else ".")]
 
 
 def _by_verify(slower: pd.DataFrame, passed: pd.DataFrame) -> str:

@@ -13,6 +13,8 @@ from specla.report.load import SETTING, Loaded, rows_of
 
 PANEL = ("workload", "batch", "temperature", "top_p")
 """The columns that tell a section's panels apart."""
+MEASURED = ("passed", "inconclusive")
+"""How a cell ends that has performance."""
 VERIFY_ORDER = ("ar", "sequential_replay", "naive_batched", "parent_pointer", "chain", "tree", "hybrid", "auto")
 
 
@@ -164,8 +166,8 @@ def measured_text(one: Judged) -> str:
 
 
 def speed_markdown(section: Section, most: int = 30) -> str:
-    """The fastest cells of each panel and AR; what did not pass is left to the reading."""
-    passed = section.cells[(section.cells.status.isin(("passed", "inconclusive"))) & section.cells.tok_s.notna()]
+    """The fastest cells of each panel and AR; empty without any. What did not pass is left to the reading."""
+    passed = section.cells[section.cells.status.isin(MEASURED) & section.cells.tok_s.notna()]
     passed = passed[~passed.study]
     drafted = passed[~passed.baseline].panel
     passed = passed[passed.panel.isin(drafted)] if len(drafted) else passed
@@ -176,6 +178,8 @@ def speed_markdown(section: Section, most: int = 30) -> str:
         rows += [[str(panel), *_speed_row(row)] for row in rows_of(shown)]
         if len(drafting) > most:
             rows.append([str(panel), f"{len(drafting) - most} more in cells.csv", *[""] * 8])
+    if not rows:
+        return ""
     heads = (
         "workload",
         "method",

@@ -192,6 +192,48 @@ def test_ar_beside_an_oracle_is_never_called_synthetic(tmp_path: Path, monkeypat
     assert rows == {"ar": "False", "tree": "True"}
 
 
+def test_points_of_sweeps_are_counted_apart(tmp_path: Path) -> None:
+    method = Method("tree", "factors", "oracle", "chain-d2")
+    sweep = [
+        decode_record(method, speed, (alpha, alpha), alpha_asked=alpha, group="acceptance", synthetic=True)
+        for alpha, speed in ((0.3, 0.8), (0.6, 0.9), (0.9, 1.1))
+    ]
+    text = reading(tmp_path, [ar_record(), decode_record(), *sweep])
+    assert "Every one of the 1 methods measured is at least as fast as AR" in text
+    assert "Sweeps of acceptance and length are counted apart: of their 3 points 2 are slower than AR." in text
+    assert "counted apart" not in reading(tmp_path / "b", [ar_record(), decode_record()])
+
+
+def test_a_run_of_which_nothing_was_measured_says_so_and_has_no_empty_table(tmp_path: Path) -> None:
+    pending = [
+        Record(**{**vars(record), **unmeasured(record, Status.PENDING)}) for record in (ar_record(), decode_record())
+    ]
+    result = build_report([write_run(tmp_path, pending)], tmp_path / "out")
+    text = (result.path / "report.md").read_text()
+    assert "0 of 2 cells were measured, from run-" in text and result.document["status"] == "partial"
+    assert "No decode was measured." in text and "| workload |" not in text and "Speedup is the median" not in text
+    some = build_report([write_run(tmp_path / "b", [ar_record(), pending[1]])], tmp_path / "some").path
+    assert "1 of 2 cells were measured, from run-" in (some / "report.md").read_text()
+
+
+def test_the_same_ar_of_several_groups_is_told_once(tmp_path: Path) -> None:
+    twice = [ar_record(categories=("code",), group=name, fingerprint=name) for name in ("chain", "tree")]
+    assert reading(tmp_path, twice).count("- heldout: 1 prompts at batch 1, greedy") == 1
+
+
+@pytest.mark.parametrize(("second", "words"), [(1.49, "Ahead, within noise, on heldout"), (1.1, "Fastest on heldout")])
+def test_the_title_of_speedups_says_fastest_only_where_the_intervals_do(
+    tmp_path: Path, second: float, words: str
+) -> None:
+    pair = [
+        decode_record(Method(verify, "factors", "aligned", "chain-d3"), speed, noise=0.05, seed=place)
+        for place, (verify, speed) in enumerate((("tree", 1.5), ("hybrid", second)))
+    ]
+    (section,) = sections(load_runs([write_run(tmp_path, pair)]))
+    plot = speedup_plot(section)
+    assert plot is not None and plot.title.startswith(words)
+
+
 def test_overlapping_intervals_are_said_to_overlap(tmp_path: Path) -> None:
     pair = [
         decode_record(Method(verify, "factors", "aligned", "chain-d3"), speed, noise=0.05, seed=place)

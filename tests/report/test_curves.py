@@ -4,7 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from specla.bench.record import Counts, Method, Record
-from specla.report.curves import depth_plot
+from specla.report.curves import category_plot, depth_plot
 from specla.report.load import load_runs
 from specla.report.style import Plot
 from specla.report.tables import sections, speed_markdown
@@ -41,3 +41,12 @@ def test_an_oracles_depths_are_said_to_be_synthetic(tmp_path: Path) -> None:
     assert beside.title.startswith("Of real drafts") and "The oracle's acceptance is synthetic." in beside.note
     real, _ = depths(tmp_path / "c", [decode_record(NGRAM)])
     assert "synthetic" not in real.title + real.note
+
+
+def test_categories_say_how_many_prompts_they_are_of(tmp_path: Path) -> None:
+    loaded = load_runs([write_run(tmp_path, [decode_record(NGRAM, categories=("code", "prose"))])])
+    (section,) = sections(loaded)
+    plot = category_plot(section, loaded)
+    assert plot is not None and set(plot.data.prompt_count) == {1}
+    labels = [text.get_text() for text in plot.figure.axes[0].get_yticklabels()]
+    assert labels == ["code\n1 prompt", "prose\n1 prompt"]
