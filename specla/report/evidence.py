@@ -184,7 +184,8 @@ def break_even(loaded: Loaded, part: str) -> Evidence | None:
     differs = [*setting_differs(row), "synthetic acceptance"]
     differs += [] if _drafting_paid(row) else ["drafting not paid for"]
     of = f" (earliest of {len(choices)})" if len(choices) > 1 else ""
-    told = f"{describe(row)}{of}; interpolated between the points swept"
+    told = f"{describe(row)}{of}"
+    told += "; interpolated between the points swept" if measured.median is not None else ""
     return Evidence(measured, row.device, told, tuple(differs), _unclear(measured))
 
 

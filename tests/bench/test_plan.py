@@ -12,7 +12,6 @@ from specla.bench.confdir import conf_dir, own_conf_dir
 from specla.bench.estimate import estimate
 from specla.bench.normalise import END_TO_END, KERNEL_COMMANDS
 from specla.bench.plan import composed_yaml, plan
-from specla.bench.planned import planned_record
 from specla.bench.settings import to_plain
 from specla.bench.strategies import NOT_BUILT, VERIFY
 from specla.errors import SpeclaError
@@ -302,14 +301,6 @@ def test_every_experiment_plans(experiment: str) -> None:
     planned = plan(owners[-1] if owners else usual, [f"experiment={experiment}"])
     assert any(cell.status == "pending" for cell in planned.cells)
     assert all("not used" not in note for note in planned.notes)
-
-
-@pytest.mark.parametrize("words", ["ablate acceptance", "ablate length", "bench e2e model.weights=random"])
-def test_ar_has_no_drafts_that_could_be_synthetic(words: str) -> None:
-    command, group, *rest = words.split()
-    cells = plan(f"{command} {group}", rest).cells
-    made_up = {cell.method.verify == "ar": planned_record(cell, "", "cpu", "float32").synthetic for cell in cells}
-    assert made_up == {True: False, False: True}
 
 
 def test_kernels_are_timed_on_random_inputs() -> None:

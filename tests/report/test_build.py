@@ -218,7 +218,7 @@ def test_a_run_of_which_nothing_was_measured_says_so_and_has_no_empty_table(tmp_
 
 def test_the_same_ar_of_several_groups_is_told_once(tmp_path: Path) -> None:
     twice = [ar_record(categories=("code",), group=name, fingerprint=name) for name in ("chain", "tree")]
-    assert reading(tmp_path, twice).count("- heldout: 1 prompts at batch 1, greedy") == 1
+    assert reading(tmp_path, twice).count("- heldout: 1 prompt at batch 1, greedy") == 1
 
 
 @pytest.mark.parametrize(("second", "words"), [(1.49, "Ahead, within noise, on heldout"), (1.1, "Fastest on heldout")])

@@ -171,6 +171,7 @@ def test_a_break_even_beyond_the_sweep_is_judged_where_the_edge_decides(
 ) -> None:
     one = judged(tmp_path, sweep_of(speedups))["ACCEPT alpha"]
     assert one.verdict == expected
+    assert "interpolated" not in one.method, "an edge is a bound, not a crossing"
     assert one.barred == ("the sweep ends at 0.75" if expected == "not_measured" else "")
 
 
