@@ -2,6 +2,7 @@
 
 from specla.bench.cells import Cell
 from specla.bench.machine import device_name
+from specla.bench.normalise import KERNEL_COMMANDS
 from specla.bench.record import Method, Record, Sampling, Status, TopologyInfo
 
 
@@ -32,9 +33,16 @@ def planned_record(cell: Cell, fingerprint: str, device: str, dtype: str) -> Rec
         topology=_topology(cell),
         alpha_asked=_alpha(cell),
         drafter_cost=settings.drafter.cost,
-        synthetic=settings.drafter.name == "oracle" or settings.model.weights == "random",
+        synthetic=_synthetic(cell),
         sampling=Sampling(settings.sampling.temperature, settings.sampling.top_p),
     )
+
+
+def _synthetic(cell: Cell) -> bool:
+    """Whether drafts, weights or an operation's inputs are made up. AR's decoding has no drafts to accept: never."""
+    if cell.method.verify == "ar" and cell.command not in KERNEL_COMMANDS:
+        return False
+    return cell.settings.drafter.name == "oracle" or cell.settings.model.weights == "random"
 
 
 def _topology(cell: Cell) -> TopologyInfo:

@@ -154,7 +154,8 @@ def build_cell(record: Record, foreign: Mapping[str, Decoding] | None = None) ->
         device=record.device,
         alpha_asked=record.alpha_asked,
         temperature=record.sampling.temperature,
-        synthetic=record.synthetic,
+        # AR has no drafts whose acceptance could be made up; older records say otherwise beside an oracle.
+        synthetic=record.synthetic and (record.is_kernel or not record.method.is_ar),
         status=record.status.value,
         reason=record.reason,
         why=record.why,

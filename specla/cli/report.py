@@ -15,7 +15,11 @@ def report(
     name: Annotated[str | None, typer.Option("--name", help="The report's name; the first run's unless given.")] = None,
     json: JsonFlag = False,
 ) -> None:
-    """Make report.md, summary.json, CSV files and plots from runs, beside the paper's claims."""
+    """Make report.md, summary.json, CSV files and plots from runs, beside the paper's claims.
+
+    Exits with 0 where a report was written, whatever its runs hold: a run of which nothing was measured gives a report
+    that says so. Exits with 2 for a run that cannot be read or a folder that cannot be written.
+    """
     # Pandas and matplotlib take a second to load: not for --help.
     from specla.bench.store import newest_run
     from specla.report.build import build_report

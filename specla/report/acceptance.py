@@ -45,7 +45,8 @@ def acceptance_plot(section: Section, loaded: Loaded) -> Plot | None:
     title = acceptance_title(found)
     note = "Speedup to AR against the share of first-rank drafts that the oracle gets right, and against the share of "
     note += "all drafts that was accepted; median and 95 % interval over repeats. "
-    if any(curve.evens[dial].interval.median is not None for curve in found for dial in dials):
+    drawn = [curve for curve, place in zip(found, places, strict=True) if place in trees]
+    if any(curve.evens[dial].interval.median is not None for curve in drawn for dial in dials):
         note += "A diamond and its bar: break-even and its interval. "
     note += f"Synthetic acceptance. {section.title}."
     note += (

@@ -20,6 +20,7 @@ from specla.report.acceptance import acceptance_plot
 from specla.report.claims import Judged, judge_claims
 from specla.report.commit_plots import defer_plot, recover_plot
 from specla.report.curves import category_plot, depth_plot
+from specla.report.evidence import with_drafts_only
 from specla.report.length import length_plot
 from specla.report.load import Loaded, Run, load_runs
 from specla.report.markdown import report_markdown
@@ -83,7 +84,7 @@ def _write(folder: Path, loaded: Loaded, judged: Sequence[Judged], document: Doc
     for plot in (plot for _, plots in parts for plot in plots):
         plot.png(str(folder / f"{plot.name}.png"))
         _csv(plot.data, folder / f"{plot.name}.csv")
-    _csv(loaded.cells.drop(columns=["cell", "kernel"]), folder / "cells.csv")
+    _csv(with_drafts_only(loaded.cells).drop(columns=["cell", "kernel"]), folder / "cells.csv")
     _csv(claims_frame(judged), folder / "claims.csv")
     (folder / REPORT).write_text(report_markdown(loaded, judged, parts, document["status"]), encoding="utf-8")
     (folder / SUMMARY).write_text(json_text(document), encoding="utf-8")

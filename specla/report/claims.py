@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from specla.bench.stats import Interval
-from specla.report.evidence import Evidence, break_even, end_to_end, perfect_drafter
+from specla.report.evidence import ACCEPT_BAND, Evidence, break_even, end_to_end, perfect_drafter
 from specla.report.load import Loaded
 from specla.report.operations import DEFER, OPERATIONS, RECOVER, VERIFY, Operation, operation_evidence
 
@@ -51,6 +51,8 @@ class Judged:
     """The method it was judged by, and out of how many."""
     cells: int = 0
     """How many cells `measured` ranges over; 0 where it is the interval of one figure."""
+    barred: str = ""
+    """Why no verdict was given where there was something to judge, in a few words; `differs` has them all."""
 
     def to_json(self) -> dict[str, Any]:
         """The claim as the JSON document gives it."""
@@ -70,7 +72,7 @@ class Judged:
         }
 
 
-_PAYS = Band(0.70, 0.80, lower_is_better=True)
+_PAYS = Band(*ACCEPT_BAND, lower_is_better=True)
 CLAIMS = (
     Claim("E2E", "1.70x decode speedup on GSM8K", "autoregressive decoding", Band(1.70, 1.70), "GSM8K"),
     Claim("E2E", "1.42x decode speedup on a mix", "autoregressive decoding", Band(1.42, 1.42), "mix"),
@@ -111,12 +113,19 @@ def judge(claim: Claim, loaded: Loaded) -> Judged:
     said: Verdict = "not_measured"
     measured, differs = found.measured, found.differs
     if found.barred:
-        return Judged(claim, "not_measured", None, found.device, (*differs, found.barred), found.method)
+        return Judged(
+            claim, "not_measured", None, found.device, (*differs, found.barred), found.method, 0, _briefly(found.barred)
+        )
     if measured.low is None and measured.high is None:
-        differs = (*differs, f"{measured.n} repeats give no interval")
-    else:
-        said = verdict(claim.band, measured)
+        few = f"{measured.n} repeats give no interval"
+        return Judged(claim, said, measured, found.device, (*differs, few), found.method, found.cells, few)
+    said = verdict(claim.band, measured)
     return Judged(claim, said, measured, found.device, differs, found.method, found.cells)
+
+
+def _briefly(barred: str) -> str:
+    """A reason without what explains it."""
+    return barred.partition(" (")[0].partition(",")[0]
 
 
 def verdict(band: Band, measured: Interval) -> Verdict:

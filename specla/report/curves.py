@@ -6,6 +6,7 @@ from typing import Any
 import pandas as pd
 from matplotlib.axes import Axes
 
+from specla.bench.record import Sample
 from specla.report.evidence import passed_decodes
 from specla.report.load import Loaded, rows_of
 from specla.report.plots import main_cells, panels_of
@@ -18,18 +19,25 @@ def depth_plot(section: Section, loaded: Loaded) -> Plot | None:
     cells = passed_decodes(main_cells(section))
     # The text is the same whatever verifies it, so that one cell speaks for all of a tree.
     cells = cells.drop_duplicates(["panel", "shown", "drafter"])
-    data = loaded.depths.merge(cells[["cell", "panel", "shown", "drafter", "synthetic"]], on="cell")
+    names = ["cell", "panel", "shown", "drafter", "synthetic", "tau"]
+    data = loaded.depths.merge(cells[names].rename(columns={"tau": "pooled"}), on="cell")
     if data.empty:
         return None
     panels = panels_of(data)
     data = data[data.panel.isin(panels)]
     lines = sorted(set(zip(data.shown, data.drafter, strict=True)))
-    last = data.loc[data.groupby(["panel", "shown", "drafter"]).depth.idxmax()].sort_values("tau")
+    last = data.loc[data.groupby(["panel", "shown", "drafter"]).depth.idxmax()].sort_values("pooled")
     best = last[~last.synthetic].iloc[-1] if not last.synthetic.all() else last.iloc[-1]
     whose = "" if best.synthetic or not last.synthetic.any() else "Of real drafts, "
-    title = f"{whose}{best.shown} with {best.drafter} emits most: tau {best.tau:.2f} tokens a step on {best.panel}"
+    title = f"{whose}{best.shown} with {best.drafter} emits most: tau {best.pooled:.2f} tokens a step on {best.panel}"
+    title += ", synthetic" if best.synthetic else ""
     note = "Left: share accepted among the steps that reached a depth, with Wilson's 95 % interval. Right: tokens per "
-    note += f"verify step if drafts were cut there, bonus included; AR has 1. {section.title}."
+    note += "verify step if drafts were cut there, bonus included; AR has 1. The title's tau is the table's, of all "
+    note += (
+        "that was emitted: a line's end may lie above it, for it counts a bonus where EOS or the limit cut a step too. "
+    )
+    note += "The oracle's acceptance is synthetic. " if data.drafter.eq("oracle").any() else ""
+    note += f"{section.title}."
     with house_rules():
         figure, grid = canvas(2.25 * len(panels) + 0.45, title, note, len(panels), 2)
         for (left, right), panel in zip(grid, panels, strict=True):
@@ -82,6 +90,7 @@ def category_plot(section: Section, loaded: Loaded, most: int = 4) -> Plot | Non
     best = means.reset_index().drop_duplicates("method").head(most)
     data = data.merge(best[["method", "shown"]], on=["method", "shown"])
     data = data.assign(prompts=data.category if data.panel.nunique() == 1 else data.panel + ": " + data.category)
+    data = data.assign(prompt_count=[_prompt_count(loaded, row) for row in rows_of(data)])
     order = list(data.groupby("prompts").speedup.max().sort_values(ascending=False).index)
     lead = data[data.method == best.iloc[0].method].set_index("prompts").speedup
     high, low = lead.idxmax(), lead.idxmin()
@@ -92,12 +101,18 @@ def category_plot(section: Section, loaded: Loaded, most: int = 4) -> Plot | Non
     note += f"best tree; the line at 1 is AR. {section.title}."
     note += " Synthetic acceptance." if data.synthetic.any() else ""
     with house_rules():
-        figure, grid = canvas(0.8 + 0.16 * len(order) * (len(best) + 1), title, note)
+        figure, grid = canvas(0.8 + max(0.16 * (len(best) + 1), 0.36) * len(order), title, note)
         _category_points(grid[0][0], data, order, best)
         figure.legend(loc="outside lower center", ncols=2)
-    kept = ["panel", "category", "method", "shown", "speedup", "low", "high", "n", "tau"]
+    kept = ["panel", "category", "prompt_count", "method", "shown", "speedup", "low", "high", "n", "tau"]
     name = f"category-{section.slug}" if section.slug else "category"
     return Plot(name, title, note, data[kept].rename(columns={"shown": "tree"}), figure)
+
+
+def _prompt_count(loaded: Loaded, row: Any) -> int:
+    """How many prompts of its category a cell decoded; 0 where records do not name them."""
+    samples = [sample for sample in loaded.records[row.cell].samples if isinstance(sample, Sample)]
+    return len({prompt for sample in samples if sample.category == row.category for prompt in sample.prompts})
 
 
 def _category_points(axes: Axes, data: pd.DataFrame, order: Sequence[str], best: pd.DataFrame) -> None:
@@ -119,10 +134,15 @@ def _category_points(axes: Axes, data: pd.DataFrame, order: Sequence[str], best:
             label=f"{choice.method} on {choice.shown}",
         )
     axes.axvline(1.0, color="black", lw=1, ls=(0, (4, 2)))
-    axes.set_yticks(range(len(order)), order)
+    counts = data.groupby("prompts").prompt_count.max()
+    axes.set_yticks(range(len(order)), [f"{name}{_prompts_text(int(counts[name]))}" for name in order])
     axes.set_ylim(len(order) - 0.45, -0.55)
     for line in range(1, len(order)):
         axes.axhline(line - 0.5, color="#dddddd", lw=0.6)
     axes.tick_params(axis="y", length=0)
     axes.grid(axis="x")
     axes.set_xlabel("speedup to AR (x)")
+
+
+def _prompts_text(count: int) -> str:
+    return f"\n{count} prompt{'s' * (count != 1)}" if count else ""

@@ -10,6 +10,8 @@ import pandas as pd
 from specla.bench.stats import LEAST_REPEATS, Interval, median_interval
 from specla.report.load import SERIES, Loaded, rows_of
 
+ACCEPT_BAND = (0.70, 0.80)
+"""From which share of accepted drafts on the paper has speculation pay."""
 OURS = ("chain", "tree", "hybrid", "auto")
 """The verification strategies that are SpecLA's; the others are what it is compared with."""
 STUDIES = ("acceptance", "length")
@@ -41,6 +43,28 @@ class BreakEven:
 
     interval: Interval
     side: str = ""
+
+
+def with_drafts_only(cells: pd.DataFrame) -> pd.DataFrame:
+    """The cells, decodes by AR never `synthetic`: it has no drafts, whatever older records say beside an oracle."""
+    return cells.assign(synthetic=cells.synthetic & (cells.kernel | (cells.verify != "ar")))
+
+
+def hides_band(low: float | None, high: float | None, band: tuple[float, float]) -> bool:
+    """Whether an interval is noise to a claim: it overlaps the band and is wider, high over low, than the band is.
+
+    One that lies wholly outside says short or exceeded however wide it is; one with a missing end is judged elsewhere.
+    """
+    if low is None or high is None or pd.isna(low) or pd.isna(high):
+        return False
+    return low <= band[1] and high >= band[0] and high * band[0] > low * band[1]
+
+
+def noise_text(band: tuple[float, float]) -> str:
+    """What `hides_band` found, in words."""
+    return (
+        f"an interval that overlaps the claim's band and is wider: its high end over {band[1] / band[0]:.2f}x its low"
+    )
 
 
 def describe(row: Any) -> str:
@@ -160,11 +184,22 @@ def break_even(loaded: Loaded, part: str) -> Evidence | None:
     differs = [*setting_differs(row), "synthetic acceptance"]
     differs += [] if _drafting_paid(row) else ["drafting not paid for"]
     of = f" (earliest of {len(choices)})" if len(choices) > 1 else ""
-    return Evidence(measured, row.device, describe(row) + of, tuple(differs), _too_few(measured))
+    told = f"{describe(row)}{of}"
+    told += "; interpolated between the points swept" if measured.median is not None else ""
+    return Evidence(measured, row.device, told, tuple(differs), _unclear(measured))
 
 
-def _too_few(measured: Interval) -> str:
-    return f"{measured.n} repeats give no interval" if measured.n < LEAST_REPEATS else ""
+def _unclear(even: Interval) -> str:
+    """Why a break-even earns no verdict: too few repeats, or an interval that says too little about the band."""
+    low, high = ACCEPT_BAND
+    if even.n < LEAST_REPEATS:
+        return f"{even.n} repeats give no interval"
+    if even.median is None:
+        # A break-even beyond the sweep is known on one side only: it may lie in the band unless the edge is past it.
+        reaches = f"the sweep ends at {even.high if even.high is not None else even.low:.2f}, within or past the band"
+        below, above = even.high is not None and even.high >= low, even.high is None and (even.low or 0.0) <= high
+        return reaches if below or above else ""
+    return f"too noisy ({noise_text(ACCEPT_BAND)})" if hides_band(even.low, even.high, ACCEPT_BAND) else ""
 
 
 def perfect_drafter(loaded: Loaded, _part: str) -> Evidence | None:

@@ -8,7 +8,7 @@ import pandas as pd
 
 from specla.report.evidence import interval_text
 from specla.report.load import rows_of
-from specla.report.operations import BY_KIND, where_columns
+from specla.report.operations import AUTO_ASIDE, BY_KIND, where_columns
 from specla.report.panels import ORDER, by_number
 from specla.report.tables import Section, markdown
 
@@ -40,7 +40,8 @@ def kernel_markdown(section: Section, kind: str) -> str:
     if cells.empty:
         return ""
     pivot = _pivot(cells, kind)
-    told = f"{_INTROS[kind]} Time in microseconds, median over repeats; bold is the fastest that passed.\n\n"
+    told = f"{_INTROS[kind]} Time in microseconds, median over repeats; bold is the fastest that passed"
+    told += f" ({AUTO_ASIDE}).\n\n" if (cells.verify == "auto").any() else ".\n\n"
     told += _times(pivot)
     ratios = _ratios(pivot, section.ratios, BY_KIND[kind].baseline)
     if ratios:

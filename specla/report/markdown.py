@@ -4,18 +4,22 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from specla.report.claims import Judged
+from specla.report.evidence import with_drafts_only
 from specla.report.kernel_tables import HEADINGS, kernel_markdown
 from specla.report.length import length_markdown
 from specla.report.load import Loaded, Run
 from specla.report.reading import bullet_list, claim_sentences, conditions, section_sentences, unmeasured_sentences
 from specla.report.style import Plot
-from specla.report.tables import Section, claims_markdown, speed_markdown
+from specla.report.tables import MEASURED, Section, claims_markdown, speed_markdown
 
 _VERDICTS = (
     "A verdict compares the 95 % interval with the claim's band: *reproduced* meets it, *exceeded* lies above, *short* "
-    "lies below (for ACCEPT lower is better). A range 'over' several cells goes from the lowest bound to the highest; "
-    "a cell whose interval is wider than the band is left out as too noisy. *not_measured*: no cell here speaks to "
-    "it. Synthetic acceptance never earns a verdict for E2E.\n"
+    "lies below (for ACCEPT lower is better). A range 'over' several cells goes from the lowest bound to the highest. "
+    "For VERIFY, RECOVER, DEFER and ACCEPT an interval that overlaps the band and is wider than it (high over low, as "
+    "a ratio) is too noisy to judge: such a cell is left out, and where most are there is no verdict. One wholly "
+    "outside of the band counts, however wide. ACCEPT's break-even is interpolated between the points swept. "
+    "*not_measured*: no cell here speaks to it, or the reason that stands beside it. Synthetic acceptance never earns "
+    "a verdict for E2E.\n"
 )
 _FACTS = (
     *(("date", "date"), ("device", "device"), ("GPU", "gpu"), ("CPU", "cpu"), ("cores", "cores")),
@@ -54,12 +58,16 @@ def _section_text(section: Section, plots: Sequence[Plot], loaded: Loaded) -> st
     several = len(section.cells) and len(section.kernels)
     if len(section.cells):
         text += "### End to end\n\n" if several else ""
+    if table := speed_markdown(section):
         text += "Speedup is the median over paired repeats of AR's time per token over the method's, with its 95 % "
         text += (
             "interval; n repeats are in the CSV. tok/s is of the method's own windows: AR ran beside each method, so "
         )
         text += "methods compare by speedup. An oracle's figures in brackets are its alpha by depth and rank.\n\n"
-        text += bullet_list(conditions(section, loaded)) + "\n" + speed_markdown(section) + "\n"
+        text += bullet_list(conditions(section, loaded)) + "\n" + table + "\n"
+    elif len(section.cells):
+        text += "No decode was measured.\n\n"
+    if len(section.cells):
         lengths = length_markdown(section)
         text += f"Speedup by levels of drafts, the best of each row in bold:\n\n{lengths}\n" if lengths else ""
         text += "".join(_picture(plot) for plot in plots if plot.about == "e2e")
@@ -73,9 +81,12 @@ def _section_text(section: Section, plots: Sequence[Plot], loaded: Loaded) -> st
 
 def _covers(loaded: Loaded) -> str:
     decodes = loaded.cells[~loaded.cells.kernel & (loaded.cells.status == "passed")]
-    synthetic = int(decodes.synthetic.sum())
-    told = f"{len(loaded.cells)} cells from {', '.join(run.name for run in loaded.runs)}."
-    told += f" {synthetic} of them have synthetic acceptance and say so." if synthetic else ""
+    synthetic = int(with_drafts_only(decodes).synthetic.sum())
+    runs = ", ".join(run.name for run in loaded.runs)
+    count, of = int(loaded.cells.status.isin(MEASURED).sum()), len(loaded.cells)
+    told = f"{of} cells from {runs}." if count == of else f"{count} of {of} cells were measured, from {runs}."
+    have, say = ("has", "says") if synthetic == 1 else ("have", "say")
+    told += f" {synthetic} of them {have} synthetic acceptance and {say} so." if synthetic else ""
     operations = int(loaded.cells.kernel.sum())
     return told + (f" {operations} time one operation on random inputs." if operations else "")
 

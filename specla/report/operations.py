@@ -4,10 +4,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from specla.bench.stats import Interval
-from specla.report.evidence import Evidence, interval_text, setting_differs
+from specla.report.evidence import Evidence, hides_band, interval_text, noise_text, setting_differs
 from specla.report.load import SETTING, Loaded, rows_of
 
 
@@ -29,12 +30,14 @@ class Operation:
     trees_only: bool = False
 
 
-VERIFY = Operation("verify", "verify", "hybrid", "sequential_replay", (1.80, 7.11), ("auto", "tree"), trees_only=True)
+VERIFY = Operation("verify", "verify", "hybrid", "sequential_replay", (1.80, 7.11), ("tree",), trees_only=True)
 RECOVER = Operation("recover", "recover", "factors", "replay_tokens", (2.74, 4.28))
 DEFER = Operation("defer", "recover", "factors_deferred", "factors", (1.15, 1.44), ("factors_lazy",))
 OPERATIONS: Mapping[str, Operation] = {"VERIFY": VERIFY, "RECOVER": RECOVER, "DEFER": DEFER}
 BY_KIND: Mapping[str, Operation] = {operation.kind: operation for operation in OPERATIONS.values()}
 
+AUTO_ASIDE = "auto is left out: it runs one of the others"
+"""Said wherever the fastest is named."""
 POINT = ("shape", "topology", "nodes", "batch", "accepted", "variant")
 """The columns that strategies compared with each other share, within a setting."""
 
@@ -93,8 +96,9 @@ def where(row: Any) -> str:
 def operation_evidence(loaded: Loaded, operation: Operation) -> Evidence | None:
     """A claim on one operation: from the lowest to the highest of its cells, in the setting nearest the paper's.
 
-    Noise earns no verdict: an interval wider than the claim's band says little, and would often meet it whatever the
-    truth is. Such a cell is left out, and where most are like that the claim is not judged.
+    Noise earns no verdict: an interval that overlaps the claim's band and is wider than it would meet it whatever the
+    truth is. Such a cell is left out, and where most are like that the claim is not judged. An interval that lies
+    wholly outside of the band counts, however wide it is.
     """
     cells = loaded.cells[~loaded.cells.chain] if operation.trees_only else loaded.cells
     rows = against(cells, loaded.ratios, operation)
@@ -112,13 +116,13 @@ def operation_evidence(loaded: Loaded, operation: Operation) -> Evidence | None:
     failures = int((lost.status == "failed").sum())
     differs += [f"{failures} cell{'s' * (failures != 1)} failed"] if failures else []
     rivals = rows[_in_setting(rows, first)]
-    low, high = operation.band
-    sharp = chosen[~(chosen.ratio_high / chosen.ratio_low > high / low)]
+    noise = [hides_band(row.ratio_low, row.ratio_high, operation.band) for row in rows_of(chosen)]
+    sharp = chosen[~np.array(noise)]
     noisy = len(chosen) - len(sharp)
-    wide = f"{noisy} cell{'s' * (noisy != 1)} too noisy (an interval wider than the claim's band)"
+    wide = f"{noisy} cell{'s' * (noisy != 1)} too noisy ({noise_text(operation.band)})"
     if noisy > len(sharp):
         return Evidence(spread(chosen), first.device, _extremes(chosen, operation), tuple(differs), wide)
-    told = _extremes(sharp, operation) + _beside(rivals, operation)
+    told = _extremes(sharp, operation) + _beside(sharp, rivals, operation)
     return Evidence(spread(sharp), first.device, told, (*differs, *([wide] if noisy else [])), cells=len(sharp))
 
 
@@ -142,18 +146,21 @@ def _extremes(rows: pd.DataFrame, operation: Operation) -> str:
         return f"{operation.ours}, {where(rows.iloc[0])}"
     lowest, highest = extremes(rows)
     reach = int((rows.ratio >= least).sum())
-    told = f"{operation.ours} in {len(rows)} cells, {reach} of which reach {least:.2f}x: {lowest.ratio:.2f}x on "
-    return told + f"{where(lowest)} to {highest.ratio:.2f}x on {where(highest)}"
+    told = f"{operation.ours} in {len(rows)} cells, {reach} of which reach {least:.2f}x by their medians: "
+    return told + f"{lowest.ratio:.2f}x on {where(lowest)} to {highest.ratio:.2f}x on {where(highest)}"
 
 
-def _beside(rivals: pd.DataFrame, operation: Operation) -> str:
-    """The best of our own strategies that the claim does not name."""
+def _beside(sharp: pd.DataFrame, rivals: pd.DataFrame, operation: Operation) -> str:
+    """The best of our own strategies that the claim does not name, and whether it is ahead of the claim's."""
     found = [rivals[rivals[operation.varied] == name] for name in operation.beside]
     found = [rows for rows in found if len(rows)]
     if not found:
         return ""
     best = max(found, key=lambda rows: float(rows.ratio.median()))
-    return f"; our best, {best.iloc[0][operation.varied]}: {span_text(best)}"
+    ahead = float(best.ratio.median()) > float(sharp.ratio.median())
+    aside = f" ({AUTO_ASIDE})" if (rivals[operation.varied] == "auto").any() else ""
+    told = "our best" if ahead else "beside it"
+    return f"; {told}, {best.iloc[0][operation.varied]}: {span_text(best)}{aside}"
 
 
 def winners(section_cells: pd.DataFrame, ratios: pd.DataFrame) -> pd.DataFrame:

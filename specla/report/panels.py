@@ -10,7 +10,7 @@ from typing import Any
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter, NullLocator
+from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullFormatter
 
 from specla.report.style import BLACK, LINES, SERIES_COLOURS, canvas, line_look, spread_of
 from specla.report.tables import VERIFY_ORDER
@@ -157,7 +157,7 @@ def log_time_axis(axes: Axes, cells: pd.DataFrame) -> None:
 
 
 def log_count_axis(axes: Axes, counts: Sequence[int]) -> None:
-    """Counts on a log axis, a tick at each of them; where they are many, at those that are far enough apart."""
+    """Counts on a log axis, a tick at each of them; a figure below it where the one before leaves room."""
     axes.set_xscale("log", base=2)
     low, high = min(counts), max(counts)
     axes.set_xlim(low / 1.2, high * 1.2)
@@ -167,7 +167,9 @@ def log_count_axis(axes: Axes, counts: Sequence[int]) -> None:
         if not ticks or count > ticks[-1] * max(least, 1.12):
             ticks.append(count)
     axes.set_xticks(ticks, [str(tick) for tick in ticks])
-    axes.xaxis.set_minor_locator(NullLocator())
+    axes.xaxis.set_minor_locator(FixedLocator([count for count in sorted(set(counts)) if count not in ticks]))
+    axes.xaxis.set_minor_formatter(NullFormatter())
+    axes.tick_params(axis="x", which="minor", length=3.5)
 
 
 def shared_legend(figure: Figure, axes: Sequence[Axes], most: int = 4) -> None:

@@ -1,6 +1,7 @@
 """The bars of a report: speedup by method, and where a step's time goes. Curves are in `curves`."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -61,7 +62,8 @@ def _speed_title(passed: pd.DataFrame) -> str:
     real = ordered[~ordered.synthetic]
     best = next(rows_of(real if len(real) else ordered))
     span = f" ({best.low:.2f} to {best.high:.2f})" if pd.notna(best.low) else ""
-    title = f"Fastest on {best.panel}: {best.method} on {best.shown}, {best.speedup:.2f}x AR{span}"
+    rank = "Ahead, within noise," if _overlapped(best, real if len(real) else ordered) else "Fastest"
+    title = f"{rank} on {best.panel}: {best.method} on {best.shown}, {best.speedup:.2f}x AR{span}"
     if best.speedup < 1:
         title = (
             f"Nothing beats AR here: {best.method} on {best.shown} is nearest, {best.speedup:.2f}x{span}, {best.panel}"
@@ -70,6 +72,12 @@ def _speed_title(passed: pd.DataFrame) -> str:
         return title + ", synthetic"
     made_up = float(ordered.speedup.iloc[0])
     return title + (f"; synthetic acceptance {made_up:.2f}x" if made_up > best.speedup else "")
+
+
+def _overlapped(best: Any, ordered: pd.DataFrame) -> bool:
+    """Whether the interval of the next of its panel reaches into that of the best."""
+    rivals = ordered[(ordered.panel == best.panel) & (ordered.cell != best.cell)]
+    return len(rivals) > 0 and bool(rivals.iloc[0].high >= best.low)
 
 
 def _keys(cells: pd.DataFrame) -> dict[tuple[str, str], float]:
@@ -149,7 +157,9 @@ def split_plot(section: Section) -> Plot | None:
     verb = {"draft": "Drafting", "verify": "Verification", "accept": "Acceptance", "commit": "The commit"}
     span = f"{low:.0f} %" if round(low) == round(high) else f"{low:.0f} to {high:.0f} %"
     title = f"{verb[lead.removesuffix('_us')]} takes {span} of a step, the largest part"
-    note = f"Microseconds per verify step, median over repeats. {section.title}."
+    note = "Microseconds per verify step, each phase's median over repeats; the figure beside a bar is their sum. "
+    note += "The oracle's acceptance is synthetic. " if drafting.drafter.eq("oracle").any() else ""
+    note += f"{section.title}."
     with house_rules():
         figure, grid = canvas(0.85 + _ROW_INCHES * len(rows), title, note, 1, len(panels))
         limit = float(cells[parts].sum(axis=1).max()) * 1.14

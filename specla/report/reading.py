@@ -7,6 +7,7 @@ from typing import Any
 import pandas as pd
 
 from specla.bench.record import Sample
+from specla.bench.stats import NO_INTERVAL, step_us
 from specla.report.acceptance import even_text
 from specla.report.claims import Judged
 from specla.report.evidence import break_even_of, describe, interval_text, passed_decodes, sweeps
@@ -27,9 +28,10 @@ def section_sentences(section: Section, loaded: Loaded) -> list[str]:
     found += _other_engines(passed)
     found += [f"{why}." for why in sorted(set(passed[passed.verify == "auto"].why))[:_NAMED] if why]
     found += _does_not_pay(passed[passed.verify != "ar"])
+    found += _studies(section)
     found += _break_evens(section, loaded)
     found += length_sentences(section)
-    found += _step_split(section)
+    found += _step_split(section, loaded)
     return [*found, *_gate(section), *operation_sentences(section)]
 
 
@@ -58,11 +60,11 @@ def conditions(section: Section, loaded: Loaded) -> list[str]:
         greedy = record.sampling.temperature == 0
         how = "greedy" if greedy else f"temperature {record.sampling.temperature:g}, top_p {record.sampling.top_p:g}"
         tokens = record.counts.emitted / len(prompts)
-        line = (
-            f"{row.panel}: {len(prompts)} prompts at batch {record.batch}, {how}, {tokens:.0f} tokens a prompt after "
-        )
+        count = f"{len(prompts)} prompt{'s' * (len(prompts) != 1)}"
+        line = f"{row.panel}: {count} at batch {record.batch}, {how}, {tokens:.0f} tokens a prompt after "
         lines.append(f"{line}the prefill's.")
-    return lines
+    # Several groups of one run time the same AR: one line says it.
+    return list(dict.fromkeys(lines))
 
 
 def _fastest(group: pd.DataFrame) -> list[str]:
@@ -115,6 +117,19 @@ def _does_not_pay(passed: pd.DataFrame) -> list[str]:
     return [told]
 
 
+def _studies(section: Section) -> list[str]:
+    """The points of sweeps over acceptance and length, which no other count has: how many are slower than AR."""
+    points = passed_decodes(section.cells)
+    points = points[points.study & (points.verify != "ar")]
+    if points.empty:
+        return []
+    slower, unsure = int((points.high < 1).sum()), int(((points.low <= 1) & (points.high >= 1)).sum())
+    told = (
+        f"Sweeps of acceptance and length are counted apart: of their {len(points)} points {slower} are slower than AR"
+    )
+    return [told + (f", and in {unsure} the interval includes 1." if unsure else ".")]
+
+
 def _by_verify(slower: pd.DataFrame, passed: pd.DataFrame) -> str:
     whole = dict(passed.verify.value_counts())
     parts = []
@@ -144,7 +159,8 @@ def _break_evens(section: Section, loaded: Loaded) -> list[str]:
     return found + ([f"{len(told) - _NAMED} more sweeps are in speedup-alpha.csv."] if len(told) > _NAMED else [])
 
 
-def _step_split(section: Section) -> list[str]:
+def _step_split(section: Section, loaded: Loaded) -> list[str]:
+    """The median step, and apart from it the phases: medians of parts do not add up to the median of the whole."""
     cells = passed_decodes(main_cells(section))
     cells = cells[cells.verify_us.notna()]
     if cells.empty:
@@ -153,7 +169,13 @@ def _step_split(section: Section) -> list[str]:
     parts = {name: float(getattr(best, f"{name}_us")) for name in ("draft", "verify", "accept", "commit")}
     whole = sum(parts.values()) or 1.0
     told = ", ".join(f"{name} {100 * value / whole:.0f} %" for name, value in parts.items())
-    return [f"A step of {_named(best)} on {best.panel} takes {whole:.0f} us: {told}."]
+    decoding = loaded.records[best.cell].decoding
+    step = step_us(decoding.samples) if decoding else NO_INTERVAL
+    if step.median is None:
+        return []
+    takes = f"{step.median:.0f} us" + (f" ({step.low:.0f} to {step.high:.0f})" if step.has_bounds else "")
+    where = f"A step of {_named(best)} on {best.panel} takes {takes}, median over repeats"
+    return [f"{where}. Of the sum of its phases' medians, {whole:.0f} us: {told}."]
 
 
 def _gate(section: Section) -> list[str]:

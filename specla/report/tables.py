@@ -8,11 +8,13 @@ from typing import Any
 import pandas as pd
 
 from specla.report.claims import Judged
-from specla.report.evidence import interval_text
+from specla.report.evidence import interval_text, with_drafts_only
 from specla.report.load import SETTING, Loaded, rows_of
 
 PANEL = ("workload", "batch", "temperature", "top_p")
 """The columns that tell a section's panels apart."""
+MEASURED = ("passed", "inconclusive")
+"""How a cell ends that has performance."""
 VERIFY_ORDER = ("ar", "sequential_replay", "naive_batched", "parent_pointer", "chain", "tree", "hybrid", "auto")
 
 
@@ -71,7 +73,7 @@ def _labelled(cells: pd.DataFrame) -> pd.DataFrame:
     if cells.empty:
         return cells.assign(method="", panel="", shown="")
     # A sweep's points and the methods of their own are never drawn together: each is told apart among its like.
-    return cells.assign(
+    return with_drafts_only(cells).assign(
         method=pd.concat([_method_labels(part) for _, part in cells.groupby(["sweep", "length_sweep"], sort=True)]),
         panel=_panel_labels(cells),
         shown=cells.topology.where(cells.topology != "root", "no drafts"),
@@ -143,7 +145,8 @@ def claims_markdown(judged: Sequence[Judged]) -> str:
     rows = []
     for one in judged:
         name = f"{one.claim.id} {one.claim.part}".strip()
-        verdict = f"**{one.verdict}**" if one.verdict != "not_measured" else "not_measured"
+        why = f": {one.barred}" if one.barred else ""
+        verdict = f"**{one.verdict}**" if one.verdict != "not_measured" else f"not_measured{why}"
         cells = (name, one.claim.claimed, measured_text(one), one.claim.baseline, verdict, one.method, one.device)
         rows.append([*cells, "; ".join(one.differs)])
     return markdown(("id", "claimed", "measured", "against", "verdict", "judged by", "device", "differs"), rows)
@@ -163,8 +166,8 @@ def measured_text(one: Judged) -> str:
 
 
 def speed_markdown(section: Section, most: int = 30) -> str:
-    """The fastest cells of each panel and AR; what did not pass is left to the reading."""
-    passed = section.cells[(section.cells.status.isin(("passed", "inconclusive"))) & section.cells.tok_s.notna()]
+    """The fastest cells of each panel and AR; empty without any. What did not pass is left to the reading."""
+    passed = section.cells[section.cells.status.isin(MEASURED) & section.cells.tok_s.notna()]
     passed = passed[~passed.study]
     drafted = passed[~passed.baseline].panel
     passed = passed[passed.panel.isin(drafted)] if len(drafted) else passed
@@ -175,6 +178,8 @@ def speed_markdown(section: Section, most: int = 30) -> str:
         rows += [[str(panel), *_speed_row(row)] for row in rows_of(shown)]
         if len(drafting) > most:
             rows.append([str(panel), f"{len(drafting) - most} more in cells.csv", *[""] * 8])
+    if not rows:
+        return ""
     heads = (
         "workload",
         "method",

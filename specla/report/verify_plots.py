@@ -8,7 +8,7 @@ from matplotlib.axes import Axes
 from matplotlib.patches import Rectangle
 
 from specla.report.load import rows_of
-from specla.report.operations import measured, winners
+from specla.report.operations import AUTO_ASIDE, measured, winners
 from specla.report.panels import (
     draw_grid,
     figures,
@@ -90,7 +90,9 @@ def winner_plot(section: Section) -> Plot | None:
     found = found.assign(panel=found["shape"].where(~twice, found.topology))
     title = winner_title(found)
     note = "The fastest strategy; below it how many times faster than sequential replay, then than the next one; '~' "
-    note += f"where the two are not told apart. Only cells that passed count. {section.title}."
+    note += "where the two are not told apart. Only cells that passed count. "
+    note += f"{AUTO_ASIDE}. ".capitalize() if (section.kernels.verify == "auto").any() else ""
+    note += f"{section.title}."
     long = [name for name in _SHORT if name in {"sequential_replay", *found.winner, *found.next}]
     note += f" Here {', '.join(f'{_SHORT[name]} is {name}' for name in long).replace('_', ' ')}."
     panels = sorted(found.panel.unique())

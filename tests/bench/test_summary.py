@@ -58,6 +58,13 @@ def test_no_figures_unless_passed(status: Status) -> None:
     assert kernel["ratio"] == {} and kernel["time_us"] is None and kernel["x_floor"] is None
 
 
+def test_ar_has_no_drafts_that_could_be_synthetic() -> None:
+    assert build_cell(ar_record(synthetic=True))["synthetic"] is False
+    assert build_cell(decode_record(synthetic=True))["synthetic"] is True
+    operation = kernel_record(method=Method("ar"), synthetic=True)
+    assert build_cell(operation)["synthetic"] is True
+
+
 def test_ar_is_its_own_baseline() -> None:
     assert build_cell(ar_record())["speedup"] == {"median": 1.0, "low": 1.0, "high": 1.0, "n": 5}
     untimed = ar_record()

@@ -14,8 +14,10 @@ from pathlib import Path
 import pytest
 
 import specla
+from specla.bench.record import Status
 from specla.models.checkpoint import resolve_folder
 from tests.cli.conftest import Run
+from tests.factory import decode_record, unmeasured, write_run
 
 ROOT = Path(specla.__file__).parents[1]
 
@@ -120,6 +122,15 @@ def test_cells_beyond_the_memory_fail_before_anything_is_loaded(run: Run) -> Non
 def test_usage_errors(words: str, run: Run) -> None:
     code, _, err = run(f"specla {words}")
     assert code == 2 and "Traceback" not in err
+
+
+def test_a_report_of_a_run_with_nothing_measured_is_written_and_exits_with_0(run: Run, tmp_path: Path) -> None:
+    pending = decode_record(**unmeasured(decode_record(), Status.PENDING))
+    folder = write_run(tmp_path, [pending])
+    code, out, _ = run(f"specla report {folder}")
+    assert code == 0 and "0 of 1 cells were measured" in (tmp_path / out.strip()).read_text()
+    code, out, _ = run("specla report --help")
+    assert code == 0 and "Exits with 0 where a report was written, whatever its runs hold" in " ".join(out.split())
 
 
 def test_run_resume_and_report(run: Run, tmp_path: Path) -> None:

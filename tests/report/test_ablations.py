@@ -121,6 +121,9 @@ def test_bold_is_never_for_auto(tmp_path: Path) -> None:
     text = kernel_markdown(section_of(tmp_path, records, env=CPU_ENV), "verify")
     line = next(line for line in text.splitlines() if line.startswith("| kary-b2"))
     assert "| 1.00 |" in line and line.count("**") == 2 and "**1.00**" not in line
+    assert "bold is the fastest that passed (auto is left out: it runs one of the others)." in text
+    others = [record for record in records if record.method.verify != "auto"]
+    assert "fastest that passed.\n" in kernel_markdown(section_of(tmp_path / "b", others, env=CPU_ENV), "verify")
 
 
 def test_memory_is_tabulated_where_it_is_known(tmp_path: Path) -> None:
@@ -216,6 +219,32 @@ def test_break_even_is_marked_against_alpha_and_against_draft_efficiency(tmp_pat
     left, right = plot.figure.axes
     texts = [axes.get_legend().get_texts()[0].get_text() for axes in (left, right)]
     assert texts == ["tree: pays from 0.60 (0.60 to 0.60)", "tree: pays from 0.48 (0.48 to 0.48)"]
+
+
+def test_the_caption_tells_of_a_diamond_only_where_one_is_drawn(tmp_path: Path) -> None:
+    """Of five trees four are drawn; that of the fifth crosses 1."""
+    trees = [f"chain-d{n}" for n in range(1, 6)]
+    speeds = {tree: {0.4: 1.1, 0.6: 1.2, 0.8: 1.3} for tree in trees[:4]} | {trees[4]: {0.4: 0.8, 0.6: 1.0, 0.8: 1.3}}
+    records = [
+        replace(record, method=replace(record.method, topology=tree), fingerprint=f"{tree}{record.alpha_asked}")
+        for tree, points in speeds.items()
+        for record in curve(points)
+    ]
+    loaded = load_runs([write_run(tmp_path / "a", records)])
+    plot = acceptance_plot(sections(loaded)[0], loaded)
+    assert plot is not None and "diamond" not in plot.note and "1 more trees" in plot.note
+    loaded = load_runs([write_run(tmp_path / "b", records[6:])])
+    plot = acceptance_plot(sections(loaded)[0], loaded)
+    assert plot is not None and "A diamond and its bar" in plot.note
+
+
+def test_every_count_of_nodes_has_a_tick(tmp_path: Path) -> None:
+    plot = verify_time_plot(section_of(tmp_path, verify_run(GPU, (1,), (), (8, 15, 16, 31))))
+    assert plot is not None
+    (axes,) = plot.figure.axes
+    plot.figure.draw_without_rendering()
+    assert sorted([*axes.get_xticks(), *axes.get_xticks(minor=True)]) == [8, 15, 16, 31]
+    assert [text.get_text() for text in axes.get_xticklabels() if text.get_text()] == ["8", "15", "31"]
 
 
 def test_break_even_of_noisy_sweeps_has_an_interval_around_the_truth(tmp_path: Path) -> None:

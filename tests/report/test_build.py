@@ -15,7 +15,7 @@ from specla.report.build import build_report
 from specla.report.evidence import interval_text
 from specla.report.load import load_runs
 from specla.report.markdown import report_markdown
-from specla.report.plots import speedup_plot
+from specla.report.plots import speedup_plot, split_plot
 from specla.report.style import Plot
 from specla.report.tables import markdown, sections
 from tests.factory import ENV, alpha_sweep, ar_record, bench_run, decode_record, kernel_record, unmeasured, write_run
@@ -162,6 +162,76 @@ def test_reading_is_computed(tmp_path: Path) -> None:
     assert "Other AR, as a multiple of ours: fla-generate 0.40x" in text
     assert "5 cells exact, 1 with near ties (2 of 1000 positions)" in text
     assert "*synthetic*" in text and "near_tie (2)" in text
+
+
+def test_a_step_is_the_median_of_steps_and_not_the_sum_of_its_phases(tmp_path: Path) -> None:
+    """60 steps for 128 tokens at 10 ms over 1.5 take 14,222 us each; the phases that were timed add up to 390."""
+    text = reading(tmp_path, [ar_record(), decode_record()])
+    assert "takes 14222 us (14222 to 14222), median over repeats." in text
+    assert "Of the sum of its phases' medians, 390 us: draft 15 %, verify 67 %" in text
+    (section,) = sections(load_runs([write_run(tmp_path / "b", [decode_record()])]))
+    plot = split_plot(section)
+    assert plot is not None and "the figure beside a bar is their sum" in plot.note and "oracle" not in plot.note
+    made_up = decode_record(Method("tree", "factors", "oracle", "chain-d3"), synthetic=True)
+    (section,) = sections(load_runs([write_run(tmp_path / "c", [made_up])]))
+    plot = split_plot(section)
+    assert plot is not None and "The oracle's acceptance is synthetic." in plot.note
+
+
+def test_ar_beside_an_oracle_is_never_called_synthetic(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Plot, "png", lambda *_: None)
+    oracle = decode_record(Method("tree", "factors", "oracle", "chain-d3"), synthetic=True)
+    out = build_report([write_run(tmp_path, [ar_record(synthetic=True), oracle])], tmp_path / "out").path
+    text = (out / "report.md").read_text()
+    assert "1 of them has synthetic acceptance and says so." in text
+    (line,) = (line for line in text.splitlines() if "1 (baseline)" in line)
+    assert "synthetic" not in line
+    document = json.loads((out / "summary.json").read_text())
+    assert {cell["method"]["verify"]: cell["synthetic"] for cell in document["cells"]} == {"ar": False, "tree": True}
+    rows = {row["verify"]: row["synthetic"] for row in csv.DictReader((out / "cells.csv").open())}
+    assert rows == {"ar": "False", "tree": "True"}
+
+
+def test_points_of_sweeps_are_counted_apart(tmp_path: Path) -> None:
+    method = Method("tree", "factors", "oracle", "chain-d2")
+    sweep = [
+        decode_record(method, speed, (alpha, alpha), alpha_asked=alpha, group="acceptance", synthetic=True)
+        for alpha, speed in ((0.3, 0.8), (0.6, 0.9), (0.9, 1.1))
+    ]
+    text = reading(tmp_path, [ar_record(), decode_record(), *sweep])
+    assert "Every one of the 1 methods measured is at least as fast as AR" in text
+    assert "Sweeps of acceptance and length are counted apart: of their 3 points 2 are slower than AR." in text
+    assert "counted apart" not in reading(tmp_path / "b", [ar_record(), decode_record()])
+
+
+def test_a_run_of_which_nothing_was_measured_says_so_and_has_no_empty_table(tmp_path: Path) -> None:
+    pending = [
+        Record(**{**vars(record), **unmeasured(record, Status.PENDING)}) for record in (ar_record(), decode_record())
+    ]
+    result = build_report([write_run(tmp_path, pending)], tmp_path / "out")
+    text = (result.path / "report.md").read_text()
+    assert "0 of 2 cells were measured, from run-" in text and result.document["status"] == "partial"
+    assert "No decode was measured." in text and "| workload |" not in text and "Speedup is the median" not in text
+    some = build_report([write_run(tmp_path / "b", [ar_record(), pending[1]])], tmp_path / "some").path
+    assert "1 of 2 cells were measured, from run-" in (some / "report.md").read_text()
+
+
+def test_the_same_ar_of_several_groups_is_told_once(tmp_path: Path) -> None:
+    twice = [ar_record(categories=("code",), group=name, fingerprint=name) for name in ("chain", "tree")]
+    assert reading(tmp_path, twice).count("- heldout: 1 prompt at batch 1, greedy") == 1
+
+
+@pytest.mark.parametrize(("second", "words"), [(1.49, "Ahead, within noise, on heldout"), (1.1, "Fastest on heldout")])
+def test_the_title_of_speedups_says_fastest_only_where_the_intervals_do(
+    tmp_path: Path, second: float, words: str
+) -> None:
+    pair = [
+        decode_record(Method(verify, "factors", "aligned", "chain-d3"), speed, noise=0.05, seed=place)
+        for place, (verify, speed) in enumerate((("tree", 1.5), ("hybrid", second)))
+    ]
+    (section,) = sections(load_runs([write_run(tmp_path, pair)]))
+    plot = speedup_plot(section)
+    assert plot is not None and plot.title.startswith(words)
 
 
 def test_overlapping_intervals_are_said_to_overlap(tmp_path: Path) -> None:

@@ -148,6 +148,33 @@ def test_accept_gives_alpha_and_draft_efficiency_and_says_synthetic(tmp_path: Pa
     assert "drafting not paid for" in free["ACCEPT alpha"].differs
 
 
+def test_accept_is_interpolated_and_noise_earns_it_no_verdict(tmp_path: Path) -> None:
+    speeds = {0.3: 0.8, 0.6: 0.95, 0.9: 1.1}
+    sharp = judged(tmp_path / "a", sweep_of(speeds, noise=1e-4))["ACCEPT alpha"]
+    assert sharp.verdict == "reproduced" and sharp.method.endswith("; interpolated between the points swept")
+    noisy = judged(tmp_path / "b", sweep_of(speeds, noise=0.15))["ACCEPT alpha"]
+    assert (noisy.verdict, noisy.measured, noisy.barred) == ("not_measured", None, "too noisy")
+    assert noisy.differs[-1].endswith("its high end over 1.14x its low)")
+
+
+@pytest.mark.parametrize(
+    ("speedups", "expected"),
+    [
+        ({0.5: 1.1, 0.6: 1.2, 0.9: 1.3}, "exceeded"),
+        ({0.75: 1.1, 0.8: 1.2, 0.9: 1.3}, "not_measured"),
+        ({0.3: 0.7, 0.5: 0.8, 0.75: 0.9}, "not_measured"),
+        ({0.3: 0.7, 0.5: 0.8, 0.9: 0.9}, "short"),
+    ],
+)
+def test_a_break_even_beyond_the_sweep_is_judged_where_the_edge_decides(
+    tmp_path: Path, speedups: dict[float, float], expected: str
+) -> None:
+    one = judged(tmp_path, sweep_of(speedups))["ACCEPT alpha"]
+    assert one.verdict == expected
+    assert "interpolated" not in one.method, "an edge is a bound, not a crossing"
+    assert one.barred == ("the sweep ends at 0.75" if expected == "not_measured" else "")
+
+
 def test_break_even_of_the_factory_is_recovered(tmp_path: Path) -> None:
     data = loaded(tmp_path, alpha_sweep(noise=0.005))
     tree = next(s for s in sweeps(data) if s.iloc[0].verify == "tree" and s.iloc[0].topology == "chain-d4")

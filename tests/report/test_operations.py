@@ -13,7 +13,7 @@ from specla.report.load import Loaded, load_runs
 from specla.report.operation_reading import operation_sentences
 from specla.report.operations import winners
 from specla.report.reading import claim_sentences
-from specla.report.tables import measured_text, sections
+from specla.report.tables import claims_markdown, measured_text, sections
 from tests.factory import kernel_record, write_run
 from tests.kernel_factory import CPU, CPU_ENV, GPU, defer_run, recover_run, samples, tree_info, verify_run
 
@@ -73,7 +73,7 @@ def test_a_claim_is_judged_over_all_of_its_cells(
     assert f"{min(ratios):.2f}x on kary-b2-n15, batch 1" in one.method and "batch 2" in one.method
     assert one.to_json()["cells"] == 2
     reach = sum(ratio >= one.claim.band.low for ratio in ratios)
-    assert f"2 cells, {reach} of which reach {one.claim.band.low:.2f}x" in one.method
+    assert f"2 cells, {reach} of which reach {one.claim.band.low:.2f}x by their medians" in one.method
 
 
 def test_what_was_not_run_is_not_measured(tmp_path: Path) -> None:
@@ -92,7 +92,12 @@ def test_only_trees_speak_to_verification_and_only_the_claims_strategies(tmp_pat
     assert found.verdict == "reproduced" and found.cells == 2 and "our best, factors_lazy: 1.60x" in found.method
     ours = [cell("VERIFY", ratio, method=Method(name, "factors")) for name, ratio in (("tree", 5.0), ("auto", 4.0))]
     verify = judged(tmp_path / "c", [*ours, cell("VERIFY", 3.0)])["VERIFY"]
-    assert verify.cells == 1 and verify.method == "hybrid, kary-b2-n15, batch 1; our best, tree: 5.00x (5.00 to 5.00)"
+    assert verify.cells == 1 and verify.method == (
+        "hybrid, kary-b2-n15, batch 1; our best, tree: 5.00x (5.00 to 5.00) "
+        "(auto is left out: it runs one of the others)"
+    )
+    behind = [cell("VERIFY", 2.0, method=Method("tree", "factors")), cell("VERIFY", 3.0)]
+    assert judged(tmp_path / "d", behind)["VERIFY"].method.endswith("; beside it, tree: 2.00x (2.00 to 2.00)")
 
 
 def test_failed_cells_count_nowhere(tmp_path: Path) -> None:
@@ -121,11 +126,21 @@ def test_noise_earns_no_verdict(tmp_path: Path) -> None:
     noise = spread_cell("DEFER", 0.5, 3.0)
     alone = judged(tmp_path / "a", [noise])["DEFER"]
     assert (alone.verdict, alone.measured) == ("not_measured", None)
-    assert alone.differs[-1] == "1 cell too noisy (an interval wider than the claim's band)"
+    assert alone.differs[-1].startswith("1 cell too noisy (an interval that overlaps the claim's band and is wider: ")
+    assert alone.differs[-1].endswith("its high end over 1.25x its low)")
+    assert "| not_measured: 1 cell too noisy |" in claims_markdown([alone])
     most = judged(tmp_path / "b", [noise, spread_cell("DEFER", 0.5, 3.0, batch=2), cell("DEFER", 1.2, batch=4)])
     assert most["DEFER"].verdict == "not_measured"
     few = judged(tmp_path / "c", [noise, cell("DEFER", 1.0, batch=2), cell("DEFER", 1.1, batch=4)])["DEFER"]
     assert few.verdict == "short" and few.cells == 2 and few.differs[-1].startswith("1 cell too noisy")
+
+
+@pytest.mark.parametrize(("low", "high", "expected"), [(0.3, 1.1, "short"), (1.5, 6.0, "exceeded")])
+def test_an_interval_wholly_outside_of_the_band_counts_however_wide(
+    tmp_path: Path, low: float, high: float, expected: str
+) -> None:
+    one = judged(tmp_path, [spread_cell("DEFER", low, high)])["DEFER"]
+    assert one.verdict == expected and one.cells == 1 and not any("noisy" in part for part in one.differs)
 
 
 def test_inconclusive_cells_and_few_repeats_give_no_verdict(tmp_path: Path) -> None:
@@ -253,3 +268,44 @@ def test_the_reading_of_commits(tmp_path: Path) -> None:
     )
     assert "0.90x (0.90 to 0.90) at batch 1, 1.30x (1.30 to 1.30) at batch 8; ahead for certain in 1 of 2" in text
     assert "Putting the commit off is slower than factors in 1 of 2 cells" in text
+
+
+def picked(folder: Path, times: Mapping[str, float], name: str, noise: float = 0.001) -> str:
+    """The sentences about auto, which picked `name` and has a time of its own."""
+    records = []
+    for place, (verify, time_us) in enumerate(times.items()):
+        taken = samples(time_us, {"sequential_replay": 100.0}, noise, 9, place)
+        why = f"auto: {name}, because it took 9.9 us on a tree of 15 nodes" if verify == "auto" else ""
+        records.append(cell("VERIFY", 1.0, method=Method(verify, "factors"), samples=taken, why=why))
+    return "\n".join(line for line in told(folder, records).splitlines() if line.startswith("auto"))
+
+
+def test_what_auto_picks_and_its_own_time_are_said_apart(tmp_path: Path) -> None:
+    right = picked(tmp_path / "a", {"tree": 20.0, "hybrid": 30.0, "auto": 24.6}, "tree")
+    assert "auto picked the fastest of chain, tree and hybrid in 1 of 1 case." in right
+    assert (
+        "within 3 % or 0.15 us of the fastest candidate's in 0 of 1 case, and behind it in 1; at worst 1.23x" in right
+    )
+    assert "against tree's 20.0 us (" in right and "on kary-b2-n15, batch 1." in right
+    wrong = picked(tmp_path / "b", {"tree": 20.0, "hybrid": 30.0, "auto": 30.0}, "hybrid")
+    assert "in 0 of 1 case (it picked hybrid where tree was fastest on kary-b2-n15, batch 1)." in wrong
+    near = picked(tmp_path / "c", {"tree": 1.0, "hybrid": 3.0, "auto": 1.1}, "tree")
+    assert near.endswith("candidate's in 1 of 1 case.")
+
+
+def test_autos_time_within_the_noise_is_not_called_behind(tmp_path: Path) -> None:
+    text = picked(tmp_path, {"tree": 20.0, "hybrid": 60.0, "auto": 24.6}, "tree", noise=0.5)
+    assert "not told apart from it in 1 more (the intervals overlap)" in text and "behind" not in text
+    few = [
+        replace(cell("VERIFY", 1.0, method=Method(n, "factors")), samples=samples(t, {}, 0.01, 3, 0))
+        for n, t in (("tree", 20.0), ("auto", 30.0))
+    ]
+    assert "without an interval in 1 more" in told(tmp_path / "few", few)
+
+
+def test_the_fastest_says_that_auto_is_left_out(tmp_path: Path) -> None:
+    records = race({"sequential_replay": 100.0, "hybrid": 30.0, "tree": 20.0, "auto": 19.0})
+    line = next(part for part in told(tmp_path, records).splitlines() if part.startswith("Fastest verification"))
+    assert line.startswith("Fastest verification: tree") and line.endswith(
+        "auto is left out: it runs one of the others."
+    )

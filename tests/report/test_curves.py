@@ -1,0 +1,52 @@
+"""The curves: acceptance by depth, and speedup by category."""
+
+from dataclasses import replace
+from pathlib import Path
+
+from specla.bench.record import Counts, Method, Record
+from specla.report.curves import category_plot, depth_plot
+from specla.report.load import load_runs
+from specla.report.style import Plot
+from specla.report.tables import sections, speed_markdown
+from tests.factory import decode_record, write_run
+
+NGRAM = Method("tree", "factors", "ngram", "chain-d3")
+ORACLE = Method("tree", "factors", "oracle", "chain-d3")
+
+
+def depths(folder: Path, records: list[Record]) -> tuple[Plot, str]:
+    """The plot, and the table beside it."""
+    loaded = load_runs([write_run(folder, records)])
+    (section,) = sections(loaded)
+    plot = depth_plot(section, loaded)
+    assert plot is not None
+    return plot, speed_markdown(section)
+
+
+def test_the_title_gives_the_tables_tau_where_the_limit_cut_steps(tmp_path: Path) -> None:
+    record = decode_record(NGRAM)
+    assert isinstance(record.counts, Counts)
+    # The limit cut some of the 200 steps before their bonus.
+    cut = replace(record, counts=replace(record.counts, emitted=480))
+    plot, table = depths(tmp_path, [cut])
+    assert "tau 2.40 tokens a step" in plot.title and "| 2.40 |" in table
+    assert plot.data.tau.iloc[-1] != 2.4 and "The title's tau is the table's" in plot.note
+
+
+def test_an_oracles_depths_are_said_to_be_synthetic(tmp_path: Path) -> None:
+    made_up = decode_record(ORACLE, synthetic=True, alpha_asked=0.7)
+    alone, _ = depths(tmp_path / "a", [made_up])
+    assert alone.title.endswith(", synthetic") and "The oracle's acceptance is synthetic." in alone.note
+    beside, _ = depths(tmp_path / "b", [made_up, decode_record(NGRAM, alpha=(0.4, 0.3, 0.2))])
+    assert beside.title.startswith("Of real drafts") and "The oracle's acceptance is synthetic." in beside.note
+    real, _ = depths(tmp_path / "c", [decode_record(NGRAM)])
+    assert "synthetic" not in real.title + real.note
+
+
+def test_categories_say_how_many_prompts_they_are_of(tmp_path: Path) -> None:
+    loaded = load_runs([write_run(tmp_path, [decode_record(NGRAM, categories=("code", "prose"))])])
+    (section,) = sections(loaded)
+    plot = category_plot(section, loaded)
+    assert plot is not None and set(plot.data.prompt_count) == {1}
+    labels = [text.get_text() for text in plot.figure.axes[0].get_yticklabels()]
+    assert labels == ["code\n1 prompt", "prose\n1 prompt"]
