@@ -64,11 +64,9 @@ class TopologyInfo:
 
     name: str
     """chain, kary, explicit, confidence, auto; `root` for AR."""
-    length: int | None = None
-    """Draft levels D."""
+    length: int | None = None  # draft levels D
     branching: int | None = None
-    nodes: int | None = None
-    """T, root included."""
+    nodes: int | None = None  # T, root included
     parents: tuple[int, ...] | None = None
     margin: float | None = None
     """Confidence trees: the pruning margin."""
@@ -170,10 +168,8 @@ class Kernel:
 class Record:
     """One cell: what was asked, how it ended, and the raw measurements. One line of records.jsonl."""
 
-    command: str
-    """`bench e2e`, `ablate verify`, ..."""
-    fingerprint: str
-    """Covers config, code, weights, data and device."""
+    command: str  # `bench e2e`, `ablate verify`, ...
+    fingerprint: str  # covers config, code, weights, data and device
     method: Method
     status: Status
     batch: int
@@ -212,10 +208,8 @@ class Record:
     """`auto` alone: what it picked, and why."""
     timing: str = ""
     """Kernels on a GPU: `graph`, or `eager: ` and why launches are in the times; `; ` and what else to know."""
-    started: str = ""
-    """ISO time."""
-    seconds: float = 0.0
-    """Wall time of the cell."""
+    started: str = ""  # ISO time
+    seconds: float = 0.0  # wall time of the cell
 
     def __post_init__(self) -> None:
         if self.schema != SCHEMA:
@@ -292,9 +286,12 @@ def from_json(line: str, where: str) -> Record:
 
 
 def latest(records: Iterable[Record]) -> list[Record]:
-    """One record a cell, in order of first appearance: the last that was written, and pending only if none followed."""
+    """One record a cell, in order of first appearance: the last written, though pending hides no result of its code."""
     by_key: dict[tuple[object, ...], Record] = {}
+    results: dict[tuple[object, ...], Record] = {}
     for record in records:
-        by_key[record.key] = record
+        if record.status is not Status.PENDING:
+            results[record.key, record.fingerprint] = record
+        by_key[record.key] = results.get((record.key, record.fingerprint), record)
     done = {record.fingerprint for record in by_key.values() if record.status is not Status.PENDING}
     return [r for r in by_key.values() if r.status is not Status.PENDING or r.fingerprint not in done]

@@ -84,7 +84,7 @@ def load_runs(paths: Sequence[Path]) -> Loaded:
     runs.sort(key=lambda run: run.name)
     if not any(run.records for run in runs):
         raise SpeclaError(f"{', '.join(str(run.path) for run in runs) or 'no run'}: holds no measured cell yet")
-    records = latest(sorted((r for run in runs for r in run.records), key=lambda r: r.started))
+    records = latest_of_runs(runs)
     run_of = {id(record): run for run in runs for record in run.records}
     cells = build_cells(records)
     notes = tuple(f"{run.name}: {note}" for run in runs for note in run.notes)
@@ -103,6 +103,11 @@ def load_runs(paths: Sequence[Path]) -> Loaded:
     )
 
 
+def latest_of_runs(runs: Iterable[Run]) -> list[Record]:
+    """One record a cell: of each run what its notes are about, and of several runs the result that is newest."""
+    return latest(sorted((record for run in runs for record in latest(run.records)), key=lambda record: record.started))
+
+
 def rows_of(frame: pd.DataFrame) -> Iterator[Any]:
     """The frame's rows, a column an attribute."""
     yield from frame.itertuples()
@@ -119,7 +124,8 @@ def read_run(path: Path, name: str) -> Run:
     if pending:
         shown = "; ".join(" ".join(record.overrides) or record.method.verify for record in pending[:4])
         more = f" and {len(pending) - 4} more" if len(pending) > 4 else ""
-        notes.append(f"{len(pending)} planned cells were not measured: {shown}{more}")
+        counted = "1 planned cell was" if len(pending) == 1 else f"{len(pending)} planned cells were"
+        notes.append(f"{counted} not measured: {shown}{more}")
     env: dict[str, Any] = {}
     try:
         env = json.loads((path / ENV).read_text(encoding="utf-8"))

@@ -111,6 +111,17 @@ def test_latest_keeps_one_record_a_cell() -> None:
     assert [r.status for r in latest([elsewhere, other])] == [Status.PASSED]
 
 
+def test_pending_hides_no_result_of_the_same_code() -> None:
+    done, slow = decode_record(fingerprint="a"), decode_record(fingerprint="a", speedup=1.2)
+    failed = decode_record(fingerprint="a", **unmeasured(done, Status.FAILED, "out of memory"))
+    pending, edited = (decode_record(fingerprint=name, **unmeasured(done, Status.PENDING)) for name in "ab")
+    assert latest([done, pending]) == [done] and latest([failed, pending]) == [failed]
+    assert latest([done, pending, slow]) == [slow]
+    # What other code gave is no result of this one, but it is one again where that code is taken up again.
+    assert latest([done, edited]) == [edited]
+    assert latest([done, edited, pending]) == [done]
+
+
 def test_kernel_or_decode() -> None:
     assert kernel_record().is_kernel and not decode_record().is_kernel
     assert kernel_record(samples=(), status=Status.FAILED, reason="x").is_kernel

@@ -189,7 +189,7 @@ def test_a_half_finished_run_says_what_is_missing(tmp_path: Path, half: str) -> 
     assert found.status == "inconclusive"
     assert [(one.record.method.verify, one.reason) for one in found.missing] == [("hybrid", f"not measured in {half}")]
     assert any(
-        note.startswith(half) and "1 planned cells were not measured: engine.verify=hybrid" in note
+        note.startswith(half) and "1 planned cell was not measured: engine.verify=hybrid" in note
         for note in found.notes
     )
 

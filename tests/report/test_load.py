@@ -81,6 +81,16 @@ def test_what_is_unfinished_is_partial_and_named(tmp_path: Path) -> None:
     assert "env.json is missing" in notes[2] and "config.yaml is missing" in notes[3]
 
 
+def test_pending_after_a_result_is_neither_missing_nor_unused(tmp_path: Path) -> None:
+    result = decode_record(fingerprint="a")
+    again, edited = (decode_record(fingerprint=name, **unmeasured(result, Status.PENDING)) for name in "ab")
+    kept = load_runs([write_run(tmp_path / "kept", [ar_record(), result, again])])
+    assert list(kept.cells.status) == ["passed", "passed"] and not kept.notes
+    lost = load_runs([write_run(tmp_path / "lost", [ar_record(), result, edited])])
+    assert sorted(lost.cells.status) == ["passed", "pending"]
+    assert "1 planned cell was not measured" in lost.notes[0]
+
+
 def test_bad_runs_give_one_clear_line(tmp_path: Path) -> None:
     def fails(path: Path, says: str) -> None:
         with pytest.raises(SpeclaError, match=says) as caught:
