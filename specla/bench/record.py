@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from types import MappingProxyType
 
-from specla.bench.codec import decode, encode
+from specla.bench.codec import decode, encode, measured
 from specla.errors import SpeclaError
 
 SCHEMA = 1
@@ -84,10 +84,10 @@ class Sampling:
 class Split:
     """Where a step's time goes, in microseconds per step."""
 
-    draft: float
-    verify: float
-    accept: float
-    commit: float
+    draft: float = field(metadata=measured(least=0))
+    verify: float = field(metadata=measured(least=0))
+    accept: float = field(metadata=measured(least=0))
+    commit: float = field(metadata=measured(least=0))
 
 
 @dataclass(frozen=True)
@@ -96,14 +96,14 @@ class Sample:
 
     repeat: int
     item: int  # index of the prompt batch
-    seconds: float
-    tokens: int
-    steps: int
+    seconds: float = field(metadata=measured())
+    tokens: int = field(metadata=measured())
+    steps: int = field(metadata=measured())
     category: str = ""
     prompts: tuple[str, ...] = ()
     order: int = 0  # place in the interleaving of its repeat
-    ar_seconds: float | None = None
-    ar_tokens: int | None = None
+    ar_seconds: float | None = field(default=None, metadata=measured())
+    ar_tokens: int | None = field(default=None, metadata=measured())
     split_us: Split | None = None
 
 
@@ -112,9 +112,9 @@ class KernelSample:
     """One timing of one operation, beside those of its baselines in the same repeat."""
 
     repeat: int
-    time_us: float
+    time_us: float = field(metadata=measured())
     order: int = 0
-    baseline_us: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
+    baseline_us: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}), metadata=measured())
 
 
 @dataclass(frozen=True)
