@@ -14,7 +14,8 @@ from specla.bench.sidebyside import SIDE_BY_SIDE
 from specla.bench.summary import DocumentStatus
 from specla.errors import SpeclaError
 from specla.report.change import CellChange, Rule, Way, compare_cell, has_figure
-from specla.report.load import Run, find_runs, latest_of_runs, read_run
+from specla.report.find import find_runs
+from specla.report.load import Run, latest_of_runs, read_run
 from specla.report.verdict import LEAST_APART, LEAST_IN_TURNS, Verdict
 
 Key = tuple[object, ...]
@@ -89,7 +90,7 @@ class Comparison:
 
     @property
     def status(self) -> DocumentStatus:
-        """A regression first, then what is inconclusive or unfinished."""
+        """A regression first, then what is inconclusive, unfinished, or measured no longer."""
         worse = any(difference.worse for cell in self.cells for difference in cell.exact)
         if self.broken or worse or self.count(Verdict.SLOWER):
             return "regression"

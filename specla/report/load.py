@@ -16,6 +16,7 @@ from specla.bench.record import Record, Status, latest
 from specla.bench.store import CONFIG, ENV, RECORDS, read_records
 from specla.bench.summary import Cell, build_cells, speedup_to_ar
 from specla.errors import SpeclaError
+from specla.report.find import find_runs
 from specla.report.kernels import RATIOS, kernel_columns, ratio_rows
 
 SETTING = ("device", "model", "dtype")
@@ -60,18 +61,6 @@ class Loaded:
     def partial(self) -> bool:
         """Whether something that was planned or written is missing."""
         return bool(self.notes)
-
-
-def find_runs(paths: Iterable[Path]) -> list[Path]:
-    """Run folders, each once, by name: the folders given, and for a report's folder those kept in its `records`."""
-    found: dict[Path, None] = {}
-    for path in paths:
-        kept = sorted(file.parent for file in (path / "records").glob(f"*/{RECORDS}"))
-        if not (path / RECORDS).is_file() and not kept:
-            raise SpeclaError(f"{path}: neither a run nor a report ({RECORDS} is missing)")
-        for folder in [path] if (path / RECORDS).is_file() else kept:
-            found[folder.resolve()] = None
-    return sorted(found, key=lambda folder: (folder.name, str(folder)))
 
 
 def load_runs(paths: Sequence[Path]) -> Loaded:

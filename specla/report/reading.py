@@ -58,9 +58,8 @@ def conditions(section: Section, loaded: Loaded) -> list[str]:
         greedy = record.sampling.temperature == 0
         how = "greedy" if greedy else f"temperature {record.sampling.temperature:g}, top_p {record.sampling.top_p:g}"
         tokens = record.counts.emitted / len(prompts)
-        line = (
-            f"{row.panel}: {len(prompts)} prompts at batch {record.batch}, {how}, {tokens:.0f} tokens a prompt after "
-        )
+        counted = f"{len(prompts)} prompt{'s' * (len(prompts) != 1)}"
+        line = f"{row.panel}: {counted} at batch {record.batch}, {how}, {tokens:.0f} tokens a prompt after "
         lines.append(f"{line}the prefill's.")
     return lines
 
