@@ -94,7 +94,7 @@ class Comparison:
         worse = any(difference.worse for cell in self.cells for difference in cell.exact)
         if self.broken or worse or self.count(Verdict.SLOWER):
             return "regression"
-        if self.partial or self.missing or self.count(Verdict.INCONCLUSIVE):
+        if self.partial or self.missing or self.vanished or self.count(Verdict.INCONCLUSIVE):
             return "inconclusive"
         return "passed"
 
