@@ -14,8 +14,7 @@ from specla.bench.sidebyside import SIDE_BY_SIDE
 from specla.bench.summary import DocumentStatus
 from specla.errors import SpeclaError
 from specla.report.change import CellChange, Rule, Way, compare_cell, has_figure
-from specla.report.find import find_runs
-from specla.report.load import Run, latest_of_runs, read_run
+from specla.report.load import Run, latest_of_runs, read_runs
 from specla.report.verdict import LEAST_APART, LEAST_IN_TURNS, Verdict
 
 Key = tuple[object, ...]
@@ -148,7 +147,7 @@ def compare_runs(
 
 
 def _half(role: str, path: Path, across_devices: bool) -> Half:
-    runs = tuple(read_run(folder, folder.name) for folder in find_runs([path]))
+    runs = read_runs([path])
     records = latest_of_runs(runs)
     if not any(record.samples or record.status is Status.FAILED for record in records):
         raise SpeclaError(f"{role} {path}: holds no measured cell yet ({len(records)} planned)")

@@ -91,6 +91,8 @@ def test_pending_after_a_result_is_neither_missing_nor_unused(tmp_path: Path) ->
     lost = load_runs([write_run(tmp_path / "lost", [ar_record(), result, edited])])
     assert sorted(lost.cells.status) == ["passed", "pending"]
     assert "1 planned cell was not measured" in lost.notes[0]
+    halves = [write_run(tmp_path, [ar_record(), one], slug=slug) for slug, one in (("a", result), ("b", again))]
+    assert not load_runs(halves).partial and load_runs(halves[1:]).partial
 
 
 def test_bad_runs_give_one_clear_line(tmp_path: Path) -> None:
