@@ -12,6 +12,14 @@ from specla.errors import SpeclaError
 
 # JSON has no such numbers, and a line with one must still be readable: a NaN error is a finding, not a damaged file.
 _NOT_FINITE = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
+_LEAST = "least"
+_MOST = 1e9
+"""No second, microsecond or token was ever counted up to here in one sample; far above it sums overflow."""
+
+
+def measured(least: int = 1) -> Mapping[str, Any]:
+    """Metadata of a field that was measured: finite, below 1e9, and above 0, or from 0 on where `least` is 0."""
+    return {_LEAST: least}
 
 
 def encode(value: object) -> Any:
@@ -71,7 +79,19 @@ def _decode_dataclass(kind: Any, value: object, where: str) -> Any:
     if missing:
         raise SpeclaError(f"{where}: field {missing[0]!r} is missing")
     hints = _hints(kind)
-    return kind(**{name: decode(hints[name], item, f"{where}.{name}") for name, item in value.items()})
+    found = {name: decode(hints[name], item, f"{where}.{name}") for name, item in value.items()}
+    for name, item in found.items():
+        if _LEAST in known[name].metadata:
+            _check_measured(item, value[name], known[name].metadata[_LEAST], f"{where}.{name}")
+    return kind(**found)
+
+
+def _check_measured(found: object, written: Any, least: int, where: str) -> None:
+    if isinstance(found, Mapping):
+        for key, item in found.items():
+            _check_measured(item, written[key], least, f"{where}.{key}")
+    elif isinstance(found, int | float) and not (0 < found < _MOST or (found == 0 and not least)):
+        raise _wrong(where, f"a number {'above 0' if least else 'from 0 on'} and below 1e9", written)
 
 
 def _decode_union(kinds: tuple[Any, ...], value: object, where: str) -> Any:
@@ -100,7 +120,10 @@ def _decode_plain(kind: Any, value: object, where: str) -> Any:
             return _NOT_FINITE[value]
         if isinstance(value, bool) or not isinstance(value, int | float):
             raise _wrong(where, "a number", value)
-        return float(value)
+        try:
+            return float(value)
+        except OverflowError:
+            raise _wrong(where, "a number that a float can hold", value) from None
     if kind is int and (isinstance(value, bool) or not isinstance(value, int)):
         raise _wrong(where, "a whole number", value)
     if kind is str and not isinstance(value, str):

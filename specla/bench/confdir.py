@@ -21,10 +21,15 @@ def conf_dir() -> Path:
 
 def own_conf_dir(folder: str | Path) -> Path:
     """A user's own folder, checked. Raises SpeclaError where there is none."""
-    path = Path(folder).expanduser()
-    if not path.is_dir():
-        raise SpeclaError(f"--config-dir={folder}: no such folder")
-    return path.resolve()
+    if not str(folder):
+        raise SpeclaError("--config-dir='': name a folder, or leave the option out")
+    try:
+        path = Path(folder).expanduser()
+        if path.is_dir():
+            return path.resolve()
+    except (OSError, RuntimeError) as error:
+        raise SpeclaError(f"--config-dir={folder}: cannot be read ({error})") from None
+    raise SpeclaError(f"--config-dir={folder}: no such folder")
 
 
 def replaced(conf: Path, own: Path) -> list[str]:

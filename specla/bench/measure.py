@@ -185,7 +185,7 @@ def _sample(repeat: int, item: Item, order: int, timed: Timed, ar: Timed) -> Sam
         category=item.category,
         prompts=item.prompts,
         order=order,
-        ar_seconds=ar.seconds,
-        ar_tokens=ar.tokens,
+        ar_seconds=ar.seconds if ar.steps else None,
+        ar_tokens=ar.tokens if ar.steps else None,
         split_us=timed.split,
     )

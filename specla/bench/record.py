@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from types import MappingProxyType
 
-from specla.bench.codec import decode, encode
+from specla.bench.codec import decode, encode, measured
 from specla.errors import SpeclaError
 
 SCHEMA = 1
@@ -64,11 +64,9 @@ class TopologyInfo:
 
     name: str
     """chain, kary, explicit, confidence, auto; `root` for AR."""
-    length: int | None = None
-    """Draft levels D."""
+    length: int | None = None  # draft levels D
     branching: int | None = None
-    nodes: int | None = None
-    """T, root included."""
+    nodes: int | None = None  # T, root included
     parents: tuple[int, ...] | None = None
     margin: float | None = None
     """Confidence trees: the pruning margin."""
@@ -86,10 +84,10 @@ class Sampling:
 class Split:
     """Where a step's time goes, in microseconds per step."""
 
-    draft: float
-    verify: float
-    accept: float
-    commit: float
+    draft: float = field(metadata=measured(least=0))
+    verify: float = field(metadata=measured(least=0))
+    accept: float = field(metadata=measured(least=0))
+    commit: float = field(metadata=measured(least=0))
 
 
 @dataclass(frozen=True)
@@ -98,14 +96,14 @@ class Sample:
 
     repeat: int
     item: int  # index of the prompt batch
-    seconds: float
-    tokens: int
-    steps: int
+    seconds: float = field(metadata=measured())
+    tokens: int = field(metadata=measured())
+    steps: int = field(metadata=measured())
     category: str = ""
     prompts: tuple[str, ...] = ()
     order: int = 0  # place in the interleaving of its repeat
-    ar_seconds: float | None = None
-    ar_tokens: int | None = None
+    ar_seconds: float | None = field(default=None, metadata=measured())
+    ar_tokens: int | None = field(default=None, metadata=measured())
     split_us: Split | None = None
 
 
@@ -114,9 +112,9 @@ class KernelSample:
     """One timing of one operation, beside those of its baselines in the same repeat."""
 
     repeat: int
-    time_us: float
+    time_us: float = field(metadata=measured())
     order: int = 0
-    baseline_us: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
+    baseline_us: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}), metadata=measured())
 
 
 @dataclass(frozen=True)
@@ -170,10 +168,8 @@ class Kernel:
 class Record:
     """One cell: what was asked, how it ended, and the raw measurements. One line of records.jsonl."""
 
-    command: str
-    """`bench e2e`, `ablate verify`, ..."""
-    fingerprint: str
-    """Covers config, code, weights, data and device."""
+    command: str  # `bench e2e`, `ablate verify`, ...
+    fingerprint: str  # covers config, code, weights, data and device
     method: Method
     status: Status
     batch: int
@@ -212,10 +208,8 @@ class Record:
     """`auto` alone: what it picked, and why."""
     timing: str = ""
     """Kernels on a GPU: `graph`, or `eager: ` and why launches are in the times; `; ` and what else to know."""
-    started: str = ""
-    """ISO time."""
-    seconds: float = 0.0
-    """Wall time of the cell."""
+    started: str = ""  # ISO time
+    seconds: float = 0.0  # wall time of the cell
 
     def __post_init__(self) -> None:
         if self.schema != SCHEMA:
@@ -292,9 +286,12 @@ def from_json(line: str, where: str) -> Record:
 
 
 def latest(records: Iterable[Record]) -> list[Record]:
-    """One record a cell, in order of first appearance: the last that was written, and pending only if none followed."""
+    """One record a cell, in order of first appearance: the last written, though pending hides no result of its code."""
     by_key: dict[tuple[object, ...], Record] = {}
+    results: dict[tuple[object, ...], Record] = {}
     for record in records:
-        by_key[record.key] = record
+        if record.status is not Status.PENDING:
+            results[record.key, record.fingerprint] = record
+        by_key[record.key] = results.get((record.key, record.fingerprint), record)
     done = {record.fingerprint for record in by_key.values() if record.status is not Status.PENDING}
     return [r for r in by_key.values() if r.status is not Status.PENDING or r.fingerprint not in done]

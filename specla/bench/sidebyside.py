@@ -181,7 +181,9 @@ def _records(book: Book) -> Iterator[Record]:
             yield record
             continue
         cell, turns = book.side.cell(key), book.turns.get(key, [])
-        ar = {(turn.repeat, turn.item): turn.taken for turn in book.turns.get(keys[cell["ar"]], [])}
+        ar = {
+            (turn.repeat, turn.item): turn.taken for turn in book.turns.get(keys[cell["ar"]], []) if turn.taken["steps"]
+        }
         samples = tuple(
             _sample(turn, ar.get((turn.repeat, turn.item)), cell["items"][turn.item])
             for turn in turns

@@ -28,6 +28,7 @@ CONFIG = "config.yaml"
 SUMMARY = "summary.json"
 LOG = "log.txt"
 DISPATCH = "dispatch.json"
+_MEND = "restore the file, delete the line, or measure again into another --out"
 FINISHED = (Status.PASSED, Status.NOT_APPLICABLE)
 """What a resumed run does not measure again; failed and inconclusive cells get another try."""
 
@@ -72,7 +73,10 @@ def read_records(path: Path) -> RecordFile:
         if number == len(lines) and not _is_json(raw):
             return RecordFile(tuple(records), f"{where}: the last line was cut short and is left out", at, raw)
         if raw.strip():
-            records.append(from_json(raw.decode("utf-8", errors="replace"), where))
+            try:
+                records.append(from_json(raw.decode("utf-8", errors="replace"), where))
+            except SpeclaError as error:
+                raise SpeclaError(f"{error}; {_MEND}") from None
         at += len(raw)
     return RecordFile(tuple(records), sound_bytes=at)
 
@@ -242,9 +246,10 @@ class RunFolder:
 
 def run_paths(root: Path) -> list[Path]:
     """The run folders under `root`, the newest last: by their last record or summary, one that was resumed included."""
-    if not root.is_dir():
-        return []
-    found = [path.parent for path in root.glob(f"*/{RECORDS}")]
+    try:
+        found = [path.parent for path in root.glob(f"*/{RECORDS}")] if root.is_dir() else []
+    except OSError as error:
+        raise SpeclaError(f"{root}: cannot be read ({error.strerror}); name another folder") from None
     return sorted(found, key=lambda path: (_written(path), path.name))
 
 

@@ -37,7 +37,7 @@ def compare(
 ) -> None:
     """Compare two runs cell by cell: slower, faster, same or inconclusive, beyond the noise that was measured.
 
-    Exit: 1 regression, 3 inconclusive or unfinished, 0 neither, 2 bad input.
+    Exit: 1 regression; 3 inconclusive, unfinished, or a cell of BASE is not measured in NEW; 0 neither; 2 bad input.
     """
     if least is not None and not 0 < least < 1:
         raise SpeclaError(f"--least={least:g}: give a share between 0 and 1, as in 0.05 for 5 %")

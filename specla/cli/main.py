@@ -60,7 +60,7 @@ def main(commands: typer.Typer = app) -> None:
     except MeasurementError as problem:
         _fail(str(problem), 4)
     except (KeyboardInterrupt, typer.Abort):
-        _fail("interrupted; finished cells are kept, and the same command goes on from them", INTERRUPTED)
+        _fail("interrupted; finished cells are kept: the same command without --no-resume goes on", INTERRUPTED)
     except BrokenPipeError:
         sys.exit(0)
     except OSError as problem:

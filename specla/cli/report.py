@@ -1,11 +1,13 @@
 """`specla report`: tables and plots from run folders."""
 
+import re
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from specla.cli.console import JsonFlag, folder_option, print_json
+from specla.errors import SpeclaError
 
 
 def report(
@@ -23,9 +25,12 @@ def report(
     # Pandas and matplotlib take a second to load: not for --help.
     from specla.bench.store import newest_run
     from specla.report.build import build_report
+    from specla.report.find import folder_name
 
+    if name is not None and not re.fullmatch(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,199}", name):
+        raise SpeclaError(f"--name={name!r}: use up to 200 letters, digits, '.', '_' and '-', and no '.' first")
     chosen = list(runs or [newest_run(runs_folder)])
-    result = build_report(chosen, out / (name or chosen[0].resolve().name))
+    result = build_report(chosen, out / (name or folder_name(chosen[0])))
     typer.echo(str(result.path / "report.md"))
     if json:
         print_json(result.document)

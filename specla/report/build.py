@@ -21,6 +21,7 @@ from specla.report.claims import Judged, judge_claims
 from specla.report.commit_plots import defer_plot, recover_plot
 from specla.report.curves import category_plot, depth_plot
 from specla.report.evidence import with_drafts_only
+from specla.report.find import REPORT
 from specla.report.length import length_plot
 from specla.report.load import Loaded, Run, load_runs
 from specla.report.markdown import report_markdown
@@ -28,8 +29,6 @@ from specla.report.plots import speedup_plot, split_plot
 from specla.report.style import Plot
 from specla.report.tables import Section, claims_frame, sections
 from specla.report.verify_plots import verify_time_plot, winner_plot
-
-REPORT = "report.md"
 
 
 @dataclass(frozen=True)
@@ -47,8 +46,7 @@ def build_report(runs: Sequence[Path], out: Path) -> ReportResult:
     Raises SpeclaError for a damaged run, runs without a cell, and an `out` that is no report or cannot be written.
     """
     loaded = load_runs(runs)
-    if out.exists() and not (out / REPORT).is_file() and (not out.is_dir() or any(out.iterdir())):
-        raise SpeclaError(f"{out}: exists and is not a report; choose another folder")
+    _check_place(out)
     judged = judge_claims(loaded)
     document = report_document(loaded, judged)
     beside = out.parent / f".{out.name}.{os.getpid()}.new"
@@ -61,6 +59,15 @@ def build_report(runs: Sequence[Path], out: Path) -> ReportResult:
     finally:
         shutil.rmtree(beside, ignore_errors=True)
     return ReportResult(out, document)
+
+
+def _check_place(out: Path) -> None:
+    try:
+        taken = out.exists() and not (out / REPORT).is_file() and (not out.is_dir() or any(out.iterdir()))
+    except OSError as error:
+        raise SpeclaError(f"{out}: cannot be written ({error.strerror}); choose another folder") from None
+    if taken:
+        raise SpeclaError(f"{out}: exists and is not a report; choose another folder")
 
 
 def report_document(loaded: Loaded, judged: Sequence[Judged]) -> Document:

@@ -9,12 +9,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from specla.bench.record import Record, Status, latest
+from specla.bench.record import Record, Status
 from specla.bench.sidebyside import SIDE_BY_SIDE
 from specla.bench.summary import DocumentStatus
 from specla.errors import SpeclaError
 from specla.report.change import CellChange, Rule, Way, compare_cell, has_figure
-from specla.report.load import Run, find_runs, read_run
+from specla.report.load import Run, latest_of_runs, read_runs
 from specla.report.verdict import LEAST_APART, LEAST_IN_TURNS, Verdict
 
 Key = tuple[object, ...]
@@ -89,11 +89,11 @@ class Comparison:
 
     @property
     def status(self) -> DocumentStatus:
-        """A regression first, then what is inconclusive or unfinished."""
+        """A regression first, then what is inconclusive, unfinished, or measured no longer."""
         worse = any(difference.worse for cell in self.cells for difference in cell.exact)
         if self.broken or worse or self.count(Verdict.SLOWER):
             return "regression"
-        if self.partial or self.missing or self.count(Verdict.INCONCLUSIVE):
+        if self.partial or self.missing or self.vanished or self.count(Verdict.INCONCLUSIVE):
             return "inconclusive"
         return "passed"
 
@@ -147,8 +147,8 @@ def compare_runs(
 
 
 def _half(role: str, path: Path, across_devices: bool) -> Half:
-    runs = tuple(read_run(folder, folder.name) for folder in find_runs([path]))
-    records = latest(sorted((record for run in runs for record in run.records), key=lambda record: record.started))
+    runs = read_runs([path])
+    records = latest_of_runs(runs)
     if not any(record.samples or record.status is Status.FAILED for record in records):
         raise SpeclaError(f"{role} {path}: holds no measured cell yet ({len(records)} planned)")
     found: dict[Key, Record] = {}

@@ -126,7 +126,7 @@ def _lists(comparison: Comparison) -> list[tuple[str, str, tuple[Listed, ...]]]:
     return [
         ("failing", "Passed in BASE, fail in NEW", comparison.broken),
         ("missing", "Planned but not measured", comparison.missing),
-        ("vanished", "In BASE alone", comparison.vanished),
+        ("vanished", "Measured in BASE, not in NEW", comparison.vanished),
         ("new", "In NEW alone", comparison.added),
         ("mended", "Failed in BASE, pass in NEW", comparison.mended),
     ]

@@ -4,7 +4,7 @@ The frames share the column `cell`, which is the index of the record in `Loaded.
 """
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,9 +13,10 @@ import pandas as pd
 
 from specla.bench import stats
 from specla.bench.record import Record, Status, latest
-from specla.bench.store import CONFIG, ENV, RECORDS, read_records
+from specla.bench.store import CONFIG, ENV, RECORDS, RecordFile, read_records
 from specla.bench.summary import Cell, build_cells, speedup_to_ar
 from specla.errors import SpeclaError
+from specla.report.find import find_runs
 from specla.report.kernels import RATIOS, kernel_columns, ratio_rows
 
 SETTING = ("device", "model", "dtype")
@@ -62,35 +63,18 @@ class Loaded:
         return bool(self.notes)
 
 
-def find_runs(paths: Iterable[Path]) -> list[Path]:
-    """Run folders, each once, by name: the folders given, and for a report's folder those kept in its `records`."""
-    found: dict[Path, None] = {}
-    for path in paths:
-        kept = sorted(file.parent for file in (path / "records").glob(f"*/{RECORDS}"))
-        if not (path / RECORDS).is_file() and not kept:
-            raise SpeclaError(f"{path}: neither a run nor a report ({RECORDS} is missing)")
-        for folder in [path] if (path / RECORDS).is_file() else kept:
-            found[folder.resolve()] = None
-    return sorted(found, key=lambda folder: (folder.name, str(folder)))
-
-
 def load_runs(paths: Sequence[Path]) -> Loaded:
     """Read runs. Raises SpeclaError for a damaged run or an unknown schema; what is only unfinished becomes a note."""
-    names: dict[str, int] = {}
-    runs = []
-    for path in find_runs(paths):
-        names[path.name] = names.get(path.name, 0) + 1
-        runs.append(read_run(path, path.name + (f"-{names[path.name]}" if names[path.name] > 1 else "")))
-    runs.sort(key=lambda run: run.name)
+    runs = read_runs(paths)
     if not any(run.records for run in runs):
         raise SpeclaError(f"{', '.join(str(run.path) for run in runs) or 'no run'}: holds no measured cell yet")
-    records = latest(sorted((r for run in runs for r in run.records), key=lambda r: r.started))
+    records = latest_of_runs(runs)
     run_of = {id(record): run for run in runs for record in run.records}
     cells = build_cells(records)
     notes = tuple(f"{run.name}: {note}" for run in runs for note in run.notes)
     table = pd.DataFrame([_cell_row(i, r, cells[i], run_of[id(r)]) for i, r in enumerate(records)])
     return Loaded(
-        runs=tuple(runs),
+        runs=runs,
         records=tuple(records),
         document_cells=tuple(cells),
         cells=_with_sweeps(_numeric(table)),
@@ -103,23 +87,45 @@ def load_runs(paths: Sequence[Path]) -> Loaded:
     )
 
 
+def latest_of_runs(runs: Iterable[Run]) -> list[Record]:
+    """One record a cell: of each run what its notes are about, and of several runs the result that is newest."""
+    return latest(sorted((record for run in runs for record in latest(run.records)), key=lambda record: record.started))
+
+
 def rows_of(frame: pd.DataFrame) -> Iterator[Any]:
     """The frame's rows, a column an attribute."""
     yield from frame.itertuples()
 
 
-def read_run(path: Path, name: str) -> Run:
-    """One run folder. Raises SpeclaError for a damaged one or an unknown schema; what is missing becomes a note."""
-    found = read_records(path / RECORDS)
+def read_runs(paths: Iterable[Path]) -> tuple[Run, ...]:
+    """The runs of these folders and reports, by name; a name that comes twice gets a number.
+
+    Raises SpeclaError for a damaged run or an unknown schema; what is missing becomes a note, though not a cell that
+    another of the runs has with the same fingerprint.
+    """
+    found = {path: read_records(path / RECORDS) for path in find_runs(paths)}
+    done = {r.fingerprint for file in found.values() for r in file.records if r.status is not Status.PENDING}
+    names: dict[str, int] = {}
+    runs = []
+    for path, file in found.items():
+        names[path.name] = names.get(path.name, 0) + 1
+        name = path.name + (f"-{names[path.name]}" if names[path.name] > 1 else "")
+        runs.append(_read_run(path, name, file, done))
+    return tuple(sorted(runs, key=lambda run: run.name))
+
+
+def _read_run(path: Path, name: str, found: RecordFile, done: Collection[str]) -> Run:
     notes = []
     if found.note:
         number = found.note.split(":")[-2]
         notes.append(f"line {number} of {RECORDS}, the last, was cut short and is left out")
-    pending = [record for record in latest(found.records) if record.status is Status.PENDING]
+    planned = [record for record in latest(found.records) if record.status is Status.PENDING]
+    pending = [record for record in planned if record.fingerprint not in done]
     if pending:
         shown = "; ".join(" ".join(record.overrides) or record.method.verify for record in pending[:4])
         more = f" and {len(pending) - 4} more" if len(pending) > 4 else ""
-        notes.append(f"{len(pending)} planned cells were not measured: {shown}{more}")
+        counted = "1 planned cell was" if len(pending) == 1 else f"{len(pending)} planned cells were"
+        notes.append(f"{counted} not measured: {shown}{more}")
     env: dict[str, Any] = {}
     try:
         env = json.loads((path / ENV).read_text(encoding="utf-8"))

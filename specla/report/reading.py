@@ -60,8 +60,8 @@ def conditions(section: Section, loaded: Loaded) -> list[str]:
         greedy = record.sampling.temperature == 0
         how = "greedy" if greedy else f"temperature {record.sampling.temperature:g}, top_p {record.sampling.top_p:g}"
         tokens = record.counts.emitted / len(prompts)
-        count = f"{len(prompts)} prompt{'s' * (len(prompts) != 1)}"
-        line = f"{row.panel}: {count} at batch {record.batch}, {how}, {tokens:.0f} tokens a prompt after "
+        counted = f"{len(prompts)} prompt{'s' * (len(prompts) != 1)}"
+        line = f"{row.panel}: {counted} at batch {record.batch}, {how}, {tokens:.0f} tokens a prompt after "
         lines.append(f"{line}the prefill's.")
     # Several groups of one run time the same AR: one line says it.
     return list(dict.fromkeys(lines))

@@ -1,14 +1,18 @@
 """End-to-end cells with a ring of factors: lossless, whatever its size, for AR too."""
 
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
 
-from specla.bench.measure import Method, Timed
+from specla.bench.measure import Method, Timed, time_block
 from specla.bench.plan import plan
+from specla.bench.record import Split
 from specla.bench.run import Observer, prepare, run
+from specla.bench.settings import MeasureSettings
 from specla.bench.subject import Item, Subject, load_target
 from specla.bench.workloads.base import Prompt
 from specla.engine.accept import Acceptance
@@ -17,6 +21,25 @@ from specla.ops.types import TreeTensors
 from tests.bench.ablations import ablate
 
 LAZY = "engine.recover=factors_lazy"
+
+
+class Paced:
+    """In place of a method: every window takes as long."""
+
+    def __init__(self, seconds: float, steps: int) -> None:
+        self.timed = Timed(seconds, 2 * steps, steps, Split(0.0, 1.0, 1.0, 1.0))
+
+    def time(self, item: Item) -> Timed:
+        return self.timed
+
+
+def test_ar_that_took_no_step_is_no_partner() -> None:
+    item: Any = SimpleNamespace(index=0, category="", prompts=("a",))
+    ended, drafting, ar = Paced(0.0, 0), Paced(1.0, 3), Paced(2.0, 6)
+    pairs: list[Any] = [(ended, drafting), (ar, drafting)]
+    found = [time_block(base, [own], [item], MeasureSettings(repeats=1), lambda: None) for base, own in pairs]
+    assert found[0][0] == [] and [(s.seconds, s.ar_seconds, s.ar_tokens) for s in found[0][1]] == [(1.0, None, None)]
+    assert [(s.seconds, s.ar_seconds, s.ar_tokens) for s in found[1][1]] == [(1.0, 2.0, 12)]
 
 
 def test_a_ring_end_to_end_is_lossless(tmp_path: Path) -> None:

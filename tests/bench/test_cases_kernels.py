@@ -1,5 +1,6 @@
 """How single operations are checked and timed: in turn, long enough, beside every baseline, and only when right."""
 
+import json
 import time
 from collections.abc import Callable
 from itertools import pairwise
@@ -21,6 +22,7 @@ from specla.ops.recover.factors import CommitFactors
 from specla.ops.types import VerifyOutput
 from specla.ops.verify.sequential_replay import SequentialReplay
 from specla.ops.verify.tree import TreeMask
+from specla.report.load import load_runs
 from tests.bench.ablations import ablate
 from tests.models.cases import tiny_config
 from tests.tolerances import RELATIVE_RMS
@@ -208,6 +210,25 @@ def test_an_interrupted_run_goes_on(tmp_path: Path) -> None:
     assert rest.document["status"] == "passed"
     again = ablate(tmp_path, VERIFY, words)
     assert again.units == again.ticks == 0 and again.document["cells"] == rest.document["cells"]
+
+
+def test_an_interrupt_while_measuring_again_keeps_what_there_was(tmp_path: Path) -> None:
+    words = "topology.length=2,3 engine.verify=sequential_replay,tree"
+    first = ablate(tmp_path, VERIFY, words)
+
+    def interrupt(line: str) -> None:
+        if "chain-l3, batch" in line:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        ablate(tmp_path, VERIFY, words, interrupt, resume=False)
+    summary = json.loads((first.path / "summary.json").read_text())
+    assert summary["status"] == "passed" and len(summary["cells"]) == 4
+    kept = [cell for cell in summary["cells"] if cell in first.document["cells"]]
+    assert [cell["method"]["topology"] for cell in kept] == ["chain-l3", "chain-l3"]
+    loaded = load_runs([first.path])
+    assert not loaded.partial and list(loaded.cells.status) == ["passed"] * 4
+    assert ablate(tmp_path, VERIFY, words).ticks == 0
 
 
 def test_a_baseline_that_has_its_figures_is_timed_again_as_a_silent_partner(

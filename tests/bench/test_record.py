@@ -71,6 +71,27 @@ def test_a_damaged_line_names_file_line_and_field(line: str, says: str) -> None:
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.parametrize("value", [0, -1, 1e308, 10**9, 10**400, math.nan, math.inf, "nan"], ids=str)
+@pytest.mark.parametrize("name", ["seconds", "ar_seconds", "time_us", "baseline_us", "tokens", "ar_tokens", "steps"])
+def test_a_sample_that_cannot_be_is_damage(name: str, value: Any) -> None:
+    data = json.loads(to_json(kernel_record() if name.endswith("_us") else decode_record()))
+    data["samples"][2][name] = {"sequential_replay": value} if name == "baseline_us" else value
+    field = f"{name}.sequential_replay" if name == "baseline_us" else name
+    with pytest.raises(SpeclaError, match=rf"records.jsonl:7: record.samples\[2\].{field}: expected a") as caught:
+        from_json(json.dumps(data), "records.jsonl:7")
+    shown = repr(value)
+    assert str(caught.value).endswith(f"found {shown if len(shown) <= 40 else shown[:37] + '...'}")
+
+
+def test_a_part_of_a_step_may_take_no_time_but_no_less() -> None:
+    data = json.loads(to_json(decode_record()))
+    data["samples"][0]["split_us"]["draft"] = 0
+    assert from_json(json.dumps(data), "x:1").samples
+    data["samples"][0]["split_us"]["draft"] = -1
+    with pytest.raises(SpeclaError, match=r"split_us\.draft: expected a number from 0 on"):
+        from_json(json.dumps(data), "x:1")
+
+
 @pytest.mark.parametrize("status", [Status.FAILED, Status.NOT_APPLICABLE, Status.PENDING])
 def test_no_performance_unless_passed(status: Status) -> None:
     record = decode_record(status=status, reason="out of memory")
@@ -109,6 +130,17 @@ def test_latest_keeps_one_record_a_cell() -> None:
     assert [r.status for r in latest([pending])] == [Status.PENDING]
     elsewhere = decode_record(fingerprint="c", workload="x", **unmeasured(old, Status.PENDING))
     assert [r.status for r in latest([elsewhere, other])] == [Status.PASSED]
+
+
+def test_pending_hides_no_result_of_the_same_code() -> None:
+    done, slow = decode_record(fingerprint="a"), decode_record(fingerprint="a", speedup=1.2)
+    failed = decode_record(fingerprint="a", **unmeasured(done, Status.FAILED, "out of memory"))
+    pending, edited = (decode_record(fingerprint=name, **unmeasured(done, Status.PENDING)) for name in "ab")
+    assert latest([done, pending]) == [done] and latest([failed, pending]) == [failed]
+    assert latest([done, pending, slow]) == [slow]
+    # What other code gave is no result of this one, but it is one again where that code is taken up again.
+    assert latest([done, edited]) == [edited]
+    assert latest([done, edited, pending]) == [done]
 
 
 def test_kernel_or_decode() -> None:

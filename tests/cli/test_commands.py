@@ -17,7 +17,7 @@ import specla
 from specla.bench.record import Status
 from specla.models.checkpoint import resolve_folder
 from tests.cli.conftest import Run
-from tests.factory import decode_record, unmeasured, write_run
+from tests.factory import ar_record, decode_record, unmeasured, write_run
 
 ROOT = Path(specla.__file__).parents[1]
 
@@ -103,6 +103,41 @@ def test_an_empty_folder_is_refused(words: str, run: Run, tmp_path: Path) -> Non
     code, out, err = run(f"specla {words}")
     assert (code, out) == (2, "") and re.fullmatch(r"specla: --\w+='': name a folder, .*\n", err)
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "name", ["''", "../up", "a/b", "/abs", "..", ".", ".hidden", "'a b'", "$'a\\n'", "'a\nb'", "é"]
+)
+def test_a_reports_name_is_a_name(name: str, run: Run, tmp_path: Path) -> None:
+    write_run(tmp_path / "runs", [ar_record()])
+    code, out, err = run(f"specla report --name {name}")
+    assert (code, out) == (2, "") and re.fullmatch(r"specla: --name=.*: use up to 200 letters, digits, .*\n", err)
+    assert [path.name for path in tmp_path.iterdir()] == ["runs"]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        f"report --name {'x' * 300}",
+        f"report --out {'x' * 300}",
+        f"report --runs {'x' * 300}",
+        f"report {'x' * 300}",
+        f"compare {'x' * 300} {'x' * 300}",
+        f"bench e2e experiment=smoke --out {'x' * 300}",
+        f"bench e2e --config-dir {'x' * 300}",
+        "bench e2e --config-dir ''",
+        "report loop",
+        "compare loop loop",
+        "report --runs loop",
+    ],
+)
+def test_a_path_that_cannot_be_is_one_line(words: str, run: Run, tmp_path: Path) -> None:
+    write_run(tmp_path / "runs", [ar_record()])
+    (tmp_path / "loop").symlink_to("loop")
+    code, out, err = run(f"specla {words}")
+    assert code == 2 and out == "" and err.splitlines()[-1].startswith("specla: ") and "Traceback" not in err
+    assert err.count("\n") == 1
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["loop", "runs"]
 
 
 def test_help_shows_the_words_once(run: Run) -> None:

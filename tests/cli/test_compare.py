@@ -17,6 +17,7 @@ from specla.cli.main import main
 from tests.factory import ENV, ar_record, decode_record, unmeasured, write_run
 
 Run = Callable[..., tuple[int, str, str]]
+ADVICE = "give a run's folder, such as one of those in runs/"
 
 
 @pytest.fixture
@@ -59,8 +60,9 @@ def pending() -> list[Record]:
         (records(1.3), 1, "regression"),
         (pending(), 3, "inconclusive"),
         (records(0.7), 0, "passed"),
+        (records()[:1], 3, "inconclusive"),
     ],
-    ids=["same", "slower", "unfinished", "faster"],
+    ids=["same", "slower", "unfinished", "faster", "vanished"],
 )
 def test_exit_codes(tmp_path: Path, typed: Run, new: list[Record], code: int, status: str) -> None:
     found, out, err = typed("compare", *pair(tmp_path, new))
@@ -78,7 +80,7 @@ def test_a_regression_comes_before_what_is_inconclusive(tmp_path: Path, typed: R
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (("nowhere", "nowhere"), "nowhere: neither a run nor a report (records.jsonl is missing)"),
+        (("nowhere", "nowhere"), f"nowhere: neither a run nor a report (no such folder); {ADVICE}"),
         (("nowhere", "nowhere", "--least", "2"), "--least=2: give a share between 0 and 1, as in 0.05 for 5 %"),
     ],
 )

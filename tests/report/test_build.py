@@ -160,6 +160,7 @@ def test_reading_is_computed(tmp_path: Path) -> None:
     )
     assert "Speculation does not pay in 1 of 4 cells" in text and "sequential_replay (always, down to 0.50x)" in text
     assert "Other AR, as a multiple of ours: fla-generate 0.40x" in text
+    assert "heldout: 1 prompt at batch 1, greedy" in text
     assert "5 cells exact, 1 with near ties (2 of 1000 positions)" in text
     assert "*synthetic*" in text and "near_tie (2)" in text
 

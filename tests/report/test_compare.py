@@ -162,7 +162,9 @@ def test_cells_on_one_side_are_listed(tmp_path: Path) -> None:
     found = both(tmp_path, base, [*new[:2], added])
     assert [one.record.method.verify for one in found.vanished] == ["hybrid"]
     assert [one.record.method.verify for one in found.added] == ["chain"]
-    assert found.status == "passed" and sentence(found) == "passed: of 2 cells 2 same, 1 vanished, 1 new"
+    assert found.status == "inconclusive" and sentence(found) == "inconclusive: of 2 cells 2 same, 1 vanished, 1 new"
+    assert ("Measured in BASE, not in NEW", ["hybrid"]) in listings(found)
+    assert both(tmp_path / "more", new, [*new, added]).status == "passed"
 
 
 def test_what_passed_and_fails_now_is_a_regression(tmp_path: Path) -> None:
@@ -175,10 +177,13 @@ def test_what_passed_and_fails_now_is_a_regression(tmp_path: Path) -> None:
     assert back.status == "passed" and len(back.mended) == 1
 
 
-def test_what_no_longer_applies_has_vanished_with_its_reason(tmp_path: Path) -> None:
+@pytest.mark.parametrize("status", [Status.NOT_APPLICABLE, Status.INCONCLUSIVE])
+def test_what_has_no_figure_any_more_has_vanished_with_its_reason(tmp_path: Path, status: Status) -> None:
     base, new = bench(), bench(seed=10)
-    new[1] = changed(new[1], **unmeasured(new[1], Status.NOT_APPLICABLE, "chains only"))
-    assert [one.reason for one in both(tmp_path, base, new).vanished] == ["chains only"]
+    new[1] = changed(new[1], **unmeasured(new[1], status, "chains only"))
+    found = both(tmp_path, base, new)
+    assert [one.reason for one in found.vanished] == ["chains only"]
+    assert found.status == "inconclusive" and ("Measured in BASE, not in NEW", ["tree: chains only"]) in listings(found)
 
 
 @pytest.mark.parametrize("half", ["BASE", "NEW"])
@@ -189,7 +194,7 @@ def test_a_half_finished_run_says_what_is_missing(tmp_path: Path, half: str) -> 
     assert found.status == "inconclusive"
     assert [(one.record.method.verify, one.reason) for one in found.missing] == [("hybrid", f"not measured in {half}")]
     assert any(
-        note.startswith(half) and "1 planned cells were not measured: engine.verify=hybrid" in note
+        note.startswith(half) and "1 planned cell was not measured: engine.verify=hybrid" in note
         for note in found.notes
     )
 

@@ -1,6 +1,7 @@
 """Reading runs back: whole, unfinished, damaged, of another schema."""
 
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -9,8 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from specla.bench.record import Method, Status
+from specla.bench.record import Method, Status, to_json
 from specla.errors import SpeclaError
+from specla.report.find import folder_name
 from specla.report.load import load_runs
 from tests.factory import alpha_sweep, ar_record, bench_run, decode_record, kernel_record, unmeasured, write_run
 
@@ -81,25 +83,72 @@ def test_what_is_unfinished_is_partial_and_named(tmp_path: Path) -> None:
     assert "env.json is missing" in notes[2] and "config.yaml is missing" in notes[3]
 
 
+def test_pending_after_a_result_is_neither_missing_nor_unused(tmp_path: Path) -> None:
+    result = decode_record(fingerprint="a")
+    again, edited = (decode_record(fingerprint=name, **unmeasured(result, Status.PENDING)) for name in "ab")
+    kept = load_runs([write_run(tmp_path / "kept", [ar_record(), result, again])])
+    assert list(kept.cells.status) == ["passed", "passed"] and not kept.notes
+    lost = load_runs([write_run(tmp_path / "lost", [ar_record(), result, edited])])
+    assert sorted(lost.cells.status) == ["passed", "pending"]
+    assert "1 planned cell was not measured" in lost.notes[0]
+    halves = [write_run(tmp_path, [ar_record(), one], slug=slug) for slug, one in (("a", result), ("b", again))]
+    assert not load_runs(halves).partial and load_runs(halves[1:]).partial
+
+
 def test_bad_runs_give_one_clear_line(tmp_path: Path) -> None:
     def fails(path: Path, says: str) -> None:
         with pytest.raises(SpeclaError, match=says) as caught:
             load_runs([path])
         assert "\n" not in str(caught.value)
 
-    fails(tmp_path / "nothing", "neither a run nor a report")
+    fails(tmp_path / "nothing", r"neither a run nor a report \(no such folder\); give a run's folder")
     path = write_run(tmp_path, [])
+    fails(path / "records.jsonl", rf"\(a file\); give the folder that it lies in: {path}$")
+    fails(path / "env.json", r"env.json: .*\(a file\); give a run's folder, such as one of those in runs/$")
+    fails(tmp_path, rf"records.jsonl is missing\); give one of its runs: {path}$")
+    for name in "abcd":
+        write_run(tmp_path, [ar_record()], slug=name)
+    fails(tmp_path, r"give one of its runs: \S+/a-\w+, \S+/b-\w+, \S+/c-\w+, \S+/d-\w+ and 1 more$")
     fails(path, "holds no measured cell yet")
     lines = path / "records.jsonl"
     lines.write_text('{"schema": 7}\n')
     fails(path, "records.jsonl:1: record has schema 7")
     lines.write_text("oops\n{}\n")
-    fails(path, "records.jsonl:1: damaged record")
+    mend = "restore the file, delete the line, or measure again into another --out"
+    fails(path, f"records.jsonl:1: damaged record, not JSON .*; {mend}$")
+    lines.write_text(to_json(ar_record()).replace('"seconds":', '"seconds":-', 1) + "\n")
+    fails(path, rf"records.jsonl:1: record.samples\[0\].seconds: expected a number above 0 .*, found -\S+; {mend}$")
     path = write_run(tmp_path / "b", [ar_record()])
     (path / "env.json").write_text("{")
     fails(path, "env.json: damaged")
     (path / "env.json").write_text(json.dumps([1]))
     fails(path, "env.json: damaged")
+
+
+def test_what_the_file_system_does_not_take_is_bad_input(tmp_path: Path) -> None:
+    loop = tmp_path / "loop"
+    loop.symlink_to(loop)
+    for path, says in ((loop, "neither a run nor a report"), (tmp_path / ("x" * 300), "File name too long")):
+        with pytest.raises(SpeclaError, match=says):
+            load_runs([path])
+    with pytest.raises(SpeclaError, match="cannot be followed to a folder; give a run's folder"):
+        folder_name(loop)
+
+
+def test_a_run_that_lost_its_records_is_damaged(tmp_path: Path) -> None:
+    report = tmp_path / "report"
+    kept = [write_run(report / "records", [ar_record(workload=name)], slug=name) for name in "ab"]
+    assert len(load_runs([report]).cells) == 2
+    (kept[1] / "records.jsonl").unlink()
+    for path in (report, kept[1]):
+        with pytest.raises(SpeclaError, match=rf"^{kept[1]}: damaged run, records.jsonl is missing; restore it, or"):
+            load_runs([path])
+    shutil.rmtree(kept[1])
+    assert len(load_runs([report]).cells) == 1
+    shutil.rmtree(report / "records")
+    (report / "report.md").write_text("")
+    with pytest.raises(SpeclaError, match="its records/ is missing"):
+        load_runs([report])
 
 
 def test_a_run_without_any_record_is_left_out_beside_a_good_one(tmp_path: Path) -> None:
