@@ -12,7 +12,7 @@ from torch import Tensor
 from triton.language.extra.cuda import gdc_wait
 
 from specla.ops.kernels.launch import Taken, block_of, check_state, overlapped, strided
-from specla.ops.kernels.splits import add_product, halves, product
+from specla.ops.kernels.splits import halves, product_of_halves
 from specla.ops.kernels.window import CHANNELS, move_window, window_of, window_programs
 from specla.ops.types import Factors, Moving
 
@@ -77,11 +77,7 @@ def _factors_kernel(
                 o_k = i_k + tl.arange(0, BK)
                 b_s = tl.load(p_s + o_k[None, :])
                 b_k = tl.load(p_path_k + o_k[None, :], mask=(o_l < length)[:, None], other=0.0)
-                if EXACT:
-                    taken = add_product(product(u_low, b_k), u_high, b_k)
-                else:
-                    k_high, k_low = halves(b_k, tl.bfloat16)
-                    taken = add_product(add_product(product(u_low, k_high), u_high, k_low), u_high, k_high)
+                taken = product_of_halves(u_high, u_low, b_k, tl.bfloat16, EXACT)
                 tl.store(p_s + o_k[None, :], keep * b_s + taken)
 
 
@@ -94,7 +90,7 @@ class Tiles(NamedTuple):
 
 
 def tiles_for(heads: int) -> Tiles:
-    """What `specla.bench.tiles` found to be fast on an H200 for so many value heads in a batch (K = V = 256)."""
+    """What was measured to be fast on an H200 for so many value heads in a batch (K = V = 256)."""
     if heads >= 256:
         return Tiles(32, 64, 4)
     return Tiles(16 if heads > 32 else 32, 256, 4)

@@ -52,8 +52,16 @@ def halves(x, DTYPE: tl.constexpr):
 
 
 @triton.jit
-def split_product(a, b, DTYPE: tl.constexpr):
-    """a b of float32 operands. The small products first."""
-    a_high, a_low = halves(a, DTYPE)
+def product_of_halves(high, low, b, DTYPE: tl.constexpr, EXACT: tl.constexpr):
+    """(high + low) b in float32, small products first; EXACT where b has DTYPE already and needs no halves."""
+    if EXACT:
+        return add_product(product(low, b), high, b)
     b_high, b_low = halves(b, DTYPE)
-    return add_product(add_product(product(a_low, b_high), a_high, b_low), a_high, b_high)
+    return add_product(add_product(product(low, b_high), high, b_low), high, b_high)
+
+
+@triton.jit
+def split_product(a, b, DTYPE: tl.constexpr):
+    """a b of float32 operands."""
+    a_high, a_low = halves(a, DTYPE)
+    return product_of_halves(a_high, a_low, b, DTYPE, False)

@@ -7,31 +7,16 @@ import triton
 import triton.language as tl
 from triton.language.extra.cuda import gdc_wait
 
-from specla.ops.kernels.splits import add_product, halves, product
-
-
-@triton.jit
-def _apply_halves(total, x_high, x_low, high, low):
-    """total + x m^T, of the halves of both."""
-    total = add_product(total, x_low, tl.trans(high))
-    total = add_product(total, x_high, tl.trans(low))
-    return add_product(total, x_high, tl.trans(high))
+from specla.ops.kernels.splits import add_product, halves, product_of_halves
 
 
 @triton.jit
 def _apply_stored(total, x_high, x_low, p_matrix, LOW: tl.constexpr):
     """total + x m^T, with m's halves in memory."""
-    return _apply_halves(total, x_high, x_low, tl.load(p_matrix), tl.load(p_matrix + LOW))
-
-
-@triton.jit
-def _read(state_high, state_low, x, EXACT: tl.constexpr):
-    """S x^T for a block of keys or queries."""
-    if EXACT:
-        return add_product(product(state_low, tl.trans(x)), state_high, tl.trans(x))
-    x_high, x_low = halves(x, tl.bfloat16)
-    small = add_product(product(state_low, tl.trans(x_high)), state_high, tl.trans(x_low))
-    return add_product(small, state_high, tl.trans(x_high))
+    high, low = tl.load(p_matrix), tl.load(p_matrix + LOW)
+    total = add_product(total, x_low, tl.trans(high))
+    total = add_product(total, x_high, tl.trans(low))
+    return add_product(total, x_high, tl.trans(high))
 
 
 @triton.jit
@@ -73,17 +58,12 @@ def _sweep(
         b_q = tl.load(p_q + o_k[None, :], mask=nodes[:, None], other=0.0)
         if FOLD:
             b_r = tl.load(p_known_k + o_k[None, :], mask=held[:, None], other=0.0)
-            if EXACT:
-                taken = add_product(product(known_low, b_r), known_high, b_r)
-            else:
-                r_high, r_low = halves(b_r, tl.bfloat16)
-                taken = add_product(add_product(product(known_low, r_high), known_high, r_low), known_high, r_high)
-            b_s = keep * b_s + taken
+            b_s = keep * b_s + product_of_halves(known_high, known_low, b_r, tl.bfloat16, EXACT)
             tl.store(p_state + o_k[None, :], b_s, mask=stores)
         s_high, s_low = halves(b_s, tl.bfloat16)
         # Summed outside the products: one still under way when the loop turned would lose its operand's registers.
-        read_k += _read(s_high, s_low, b_k, EXACT)
-        read_q += _read(s_high, s_low, b_q, EXACT)
+        read_k += product_of_halves(s_high, s_low, tl.trans(b_k), tl.bfloat16, EXACT)
+        read_q += product_of_halves(s_high, s_low, tl.trans(b_q), tl.bfloat16, EXACT)
     return read_k, read_q
 
 

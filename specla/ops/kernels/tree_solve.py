@@ -9,14 +9,7 @@ import triton
 import triton.language as tl
 from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
-from specla.ops.kernels.splits import add_product, halves, product, split_product
-
-
-@triton.jit
-def _product_of_halves(high, low, x):
-    """A matrix of which the float16 halves are given, times x."""
-    x_high, x_low = halves(x, tl.float16)
-    return add_product(add_product(product(low, x_high), high, x_low), high, x_high)
+from specla.ops.kernels.splits import halves, product, product_of_halves, split_product
 
 
 @triton.jit
@@ -25,7 +18,7 @@ def _inverse_by_level(lower, identity, DEPTH: tl.constexpr):
     high, low = halves(lower, tl.float16)
     inverse = identity
     for _ in tl.static_range(0, DEPTH):
-        inverse = identity - _product_of_halves(high, low, inverse)
+        inverse = identity - product_of_halves(high, low, inverse, tl.float16, False)
     return inverse
 
 

@@ -97,8 +97,6 @@ class LazyFactors(RecoverStrategy):
     def _known(self, held: Factors) -> Known:
         if self._filled is not None:
             return Known(held, self._filled.used)
-        used = self.ring
-        if self._count.device.type == "cpu":
-            used = max(1, int(self._count.max()))
+        used = max(1, int(self._count.max()))
         valid = torch.arange(used, device=self._count.device) < self._count[:, None]
         return Known(Factors(*(x[:, :used] for x in held)), valid)
