@@ -1,14 +1,12 @@
 """Compiles every kernel for an H200, in a process of its own: the interpreter forgives what the compiler does not.
 
-Printed as JSON lines, {"kernel", "spills": bytes of the stack, "shared": bytes}, or with "error".
+Printed as JSON lines, {"kernel", "spills": bytes of the stack, "shared": bytes, "unwritten": reads of registers that
+nothing wrote}, or with "error".
 """
 
 import json
 import re
-import subprocess
-import tempfile
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
 import triton
@@ -28,6 +26,8 @@ from specla.ops.kernels import (
     walk_step,
     window,
 )
+from specla.ops.kernels.launch import block_of
+from tests.ops.kernels.machine_code import cuobjdump, disassembled, unwritten
 
 HEADS = {"H": 8, "HV": 8, "K": 256, "V": 256}
 WINDOW = {"C": 6144, "W": 4, "BC": window.CHANNELS, "OVERLAP": True}
@@ -94,6 +94,17 @@ def verifications() -> Iterator[tuple[str, Any]]:
     yield "parents", (parent_pointer._parent_pointer_kernel, constants, parent_pointer.TILES.warps)
 
 
+def flat_solves() -> Iterator[tuple[str, Any]]:
+    """Triangles by level, as split among programs as they ever are, at every head size."""
+    for key_size in (16, 32, 64, 96, 128, 192, 256):
+        for nodes, summed in ((16, False), (64, False), (64, True)):
+            columns = tree.columns_of(tree.tiles_for(8, nodes), nodes, key_size)
+            constants = {"H": 1, "HV": 1, "K": key_size, "BT": nodes, "BC": columns, "BR": 16, "EXACT": True}
+            constants |= {"BK": block_of(key_size), "FLAT": True, "DEPTH": 6, "SUMMED": summed, "OVERLAP": True}
+            constants |= dict.fromkeys(("KNOWN", "INDEXED", "COUNTED", "FOLDS"), False)
+            yield f"flat {nodes} {key_size} {summed}", (tree_solve.solve_kernel, constants, 4)
+
+
 def commits() -> Iterator[tuple[str, Any]]:
     """What follows a verification."""
     for heads in (8, 64, 256):
@@ -109,11 +120,7 @@ def commits() -> Iterator[tuple[str, Any]]:
 
 def spills(found: Any) -> int:
     """Bytes of a thread's stack, which lie in memory."""
-    tool = Path(triton.__file__).parent / "backends/nvidia/bin/cuobjdump"
-    with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
-        file.write(found.asm["cubin"])
-        file.flush()
-        told = subprocess.run([tool, "-res-usage", file.name], capture_output=True, text=True, check=True).stdout
+    told = cuobjdump(found.asm["cubin"], "-res-usage")
     stack = re.search(r"STACK:(\d+)", told)
     assert stack is not None, told
     return int(stack[1])
@@ -121,10 +128,11 @@ def spills(found: Any) -> int:
 
 def main() -> None:
     """Compile all and tell."""
-    for name, (kernel, constants, *rest) in (*verifications(), *commits()):
+    for name, (kernel, constants, *rest) in (*verifications(), *flat_solves(), *commits()):
         try:
             found = compiled(kernel, constants, *rest)
             told = {"kernel": name, "shared": found.metadata.shared, "spills": spills(found)}
+            told |= {"unwritten": unwritten(disassembled(found.asm["cubin"]))}
         except Exception as error:
             told = {"kernel": name, "error": str(error)[-400:]}
         print(json.dumps(told), flush=True)

@@ -7,6 +7,8 @@ import sys
 
 import pytest
 
+from tests.ops.kernels.machine_code import unwritten
+
 SPILLED_BYTES = {64: 160}
 """By the nodes of a kernel's name: the triangle of 64 nodes, and a limit of registers that buys a third program on a
 multiprocessor, cost a few spilled registers; all others have none."""
@@ -24,3 +26,22 @@ def test_every_kernel_compiles_for_an_h200() -> None:
         nodes = max((int(word) for word in one["kernel"].split() if word.isdigit() and int(word) == 64), default=0)
         assert one["spills"] <= SPILLED_BYTES.get(nodes, 0), one
         assert one["shared"] <= 227 << 10, one
+        assert one["unwritten"] == [], one
+
+
+def test_reads_of_what_nothing_wrote_are_found() -> None:
+    """The lines that ptxas 12.8 made of a split triangle, and the same with the register that was meant."""
+    lines = """
+        /*0e30*/                   UMOV UR7, 0x400 ;
+        /*1740*/                   USHF.R.U32.HI UR28, URZ, 0x4, UR7 ;
+        /*50a0*/                   UMOV UR10, UR28 ;
+        /*50b0*/                   UMOV UR11, 0xc0000010 ;
+        /*50d0*/                   HGMMA.64x16x16.F32 R56, R100, gdesc[UR8].tnspB, RZ, !UPT ;
+        /*50e0*/                   UIADD3 UR4, UP0, UR26, 0x20, URZ ;
+    """
+    assert unwritten(lines) == ["UIADD3 UR4, UP0, UR26, 0x20, URZ"]
+    assert unwritten(lines.replace("UR26", "UR28")) == []
+    assert unwritten(lines.replace("R100, gdesc[UR8]", "gdesc[UR8]")) != unwritten(lines)
+    wide = "/*0010*/ ULDC.64 UR4, c[0x0][0x208] ; /*0020*/ @P0 LDG.E R2, desc[UR4][R2.64] ;"
+    assert unwritten(wide) == []
+    assert unwritten(wide.replace("ULDC.64", "ULDC")) == ["LDG.E R2, desc[UR4][R2.64]"]
