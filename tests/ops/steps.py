@@ -5,10 +5,9 @@ from torch import Tensor
 
 from specla.ops.recover import Record, RecoverStrategy, get_recover
 from specla.ops.rows import take_nodes
-from specla.ops.types import NodeInputs
+from specla.ops.types import NodeInputs, TreeTensors
 from specla.ops.verify import VerifyStrategy, get_verify
 from specla.topology import DraftTree
-from tests.ops.cases import shared
 
 
 class Layer:
@@ -21,7 +20,7 @@ class Layer:
         """The layer's input of these nodes: their numbers."""
         self.inputs = inputs
         batch, nodes = inputs.g.shape[:2]
-        return torch.arange(nodes)[None, :, None].expand(batch, nodes, 1).float()
+        return torch.arange(nodes, device=inputs.g.device)[None, :, None].expand(batch, nodes, 1).float()
 
     def regenerate(self, x: Tensor, window: Tensor) -> NodeInputs:
         assert self.inputs is not None and window.shape == (x.shape[0], 3, 1)
@@ -38,8 +37,8 @@ def step(
     verify: VerifyStrategy, recover: RecoverStrategy, layer: Layer, state: Tensor, inputs: NodeInputs, tree: DraftTree
 ) -> tuple[Tensor, Record]:
     """One verification; its outputs, and what it left."""
-    found = verify.verify(state, inputs, shared(tree), *recover.pending())
+    found = verify.verify(state, inputs, TreeTensors.from_tree(tree, state.device), *recover.pending())
     x = layer.read(inputs)
-    window = torch.zeros(state.shape[0], 3, 1)
+    window = torch.zeros(state.shape[0], 3, 1, device=state.device)
     states = None if found.states is None else (found.states,)
     return found.out, Record(factors=found.factors, states=states, gated=inputs, x=x, window=window)

@@ -61,24 +61,24 @@ def _factors_kernel(
             p_window += i_b * (W - 1) * C
             move_window(p_window, p_raw + i_b * raw_row, p_path, length, (i_v - V // BV) * HV + i_h, raw_node, C, W, BC)
         else:
-            o_l, o_v = tl.arange(0, BL), i_v * BV + tl.arange(0, BV)
-            nodes = tl.load(p_path + o_l, mask=o_l < length, other=0)
-            p_decay += i_b * T * HV + i_h
-            decay = tl.load(p_decay + nodes * HV, mask=o_l < length, other=0.0)
-            total = tl.load(p_decay + tl.load(p_path + length - 1) * HV)
-            weight = tl.where(o_l < length, tl.exp((total - decay).to(tl.float32)), 0.0)
+            o_l, o_v, o_k = tl.arange(0, BL), i_v * BV + tl.arange(0, BV), tl.arange(0, BK)
+            inside = o_k < K
+            # The state is on its way before all that it is weighed with.
+            p_s = p_state + (i_bh.to(tl.int64) * V + o_v[:, None]) * K + o_k[None, :]
+            b_s = tl.load(p_s, mask=inside[None, :], other=0.0)
+            on_path = o_l < length
+            nodes = tl.load(p_path + o_l, mask=on_path, other=0)
             p_path_u = p_u + i_b * u_row + i_h * V + nodes[None, :] * u_node + o_v[:, None]
-            b_u = tl.load(p_path_u, mask=(o_l < length)[None, :], other=0.0)
+            b_u = tl.load(p_path_u, mask=on_path[None, :], other=0.0)
+            p_path_k = p_k + i_b * k_row + (i_h // (HV // H)) * K + nodes[:, None] * k_node + o_k[None, :]
+            b_k = tl.load(p_path_k, mask=on_path[:, None] & inside[None, :], other=0.0)
+            decay = tl.load(p_decay + i_b * T * HV + i_h + nodes * HV, mask=on_path, other=0.0)
+            # G falls along a path: the newest is the least.
+            total = tl.min(decay, axis=0)
+            weight = tl.where(on_path, tl.exp((total - decay).to(tl.float32)), 0.0)
             u_high, u_low = halves(b_u * weight[None, :], tl.bfloat16)
-            keep = tl.exp(total.to(tl.float32))
-            p_path_k = p_k + i_b * k_row + (i_h // (HV // H)) * K + nodes[:, None] * k_node
-            p_s = p_state + (i_bh.to(tl.int64) * V + o_v[:, None]) * K
-            for i_k in range(0, K, BK):
-                o_k = i_k + tl.arange(0, BK)
-                b_s = tl.load(p_s + o_k[None, :])
-                b_k = tl.load(p_path_k + o_k[None, :], mask=(o_l < length)[:, None], other=0.0)
-                taken = product_of_halves(u_high, u_low, b_k, tl.bfloat16, EXACT)
-                tl.store(p_s + o_k[None, :], keep * b_s + taken)
+            b_s = tl.exp(total.to(tl.float32)) * b_s + product_of_halves(u_high, u_low, b_k, tl.bfloat16, EXACT)
+            tl.store(p_s, b_s, mask=inside[None, :])
 
 
 class Tiles(NamedTuple):
@@ -122,6 +122,6 @@ def commit_factors(
         state, k.data, u.data, decay, path, length, window, raw,
         decay.shape[1], path.shape[1], path.shape[0], k.row, k.node, u.row, u.node, raw.stride(0), raw.stride(1),
         H=k.data.shape[2], HV=value_heads, K=key_size, V=value_size, C=window.shape[2], W=window.shape[1] + 1,
-        BK=block_of(key_size, tiles.keys), BV=values, BL=max(16, triton.next_power_of_2(path.shape[1])), BC=CHANNELS,
+        BK=triton.next_power_of_2(key_size), BV=values, BL=max(16, triton.next_power_of_2(path.shape[1])), BC=CHANNELS,
         EXACT=k.data.dtype == torch.bfloat16, num_warps=tiles.warps, **overlapped(state),
     )  # fmt: skip

@@ -1,12 +1,15 @@
 """Known factors, and which rows fold them, as the verification kernels read them."""
 
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor
 
 from specla.ops.kernels.launch import Strided, strided
 from specla.ops.types import Fold, Known
+
+Pendency = Literal["none", "folded", "beside"]
+"""No known factors; such that every row's state takes in; or such that stay beside the states of some rows or all."""
 
 
 class Held(NamedTuple):
@@ -40,6 +43,13 @@ class Held(NamedTuple):
         decay, nodes, valid, folds = (x.contiguous() for x in (decay.double(), nodes, valid, folds))
         places = (k if known.nodes is None else known.nodes).shape[1]
         return cls(strided(k), strided(u), decay, nodes, valid, folds, places, flags)
+
+    @property
+    def pendency(self) -> Pendency:
+        """Whether there are known factors, and whether all go into the state."""
+        if not self.flags["KNOWN"]:
+            return "none"
+        return "folded" if self.flags["ALL_FOLD"] else "beside"
 
     @property
     def tensors(self) -> tuple[Tensor, ...]:

@@ -52,8 +52,17 @@ def halves(x, DTYPE: tl.constexpr):
 
 
 @triton.jit
+def add_product_of_halves(total, high, low, b, DTYPE: tl.constexpr, EXACT: tl.constexpr):
+    """total + (high + low) b in float32, small products first; EXACT where b has DTYPE already and needs no halves."""
+    if EXACT:
+        return add_product(add_product(total, low, b), high, b)
+    b_high, b_low = halves(b, DTYPE)
+    return add_product(add_product(add_product(total, low, b_high), high, b_low), high, b_high)
+
+
+@triton.jit
 def product_of_halves(high, low, b, DTYPE: tl.constexpr, EXACT: tl.constexpr):
-    """(high + low) b in float32, small products first; EXACT where b has DTYPE already and needs no halves."""
+    """(high + low) b in float32, as above."""
     if EXACT:
         return add_product(product(low, b), high, b)
     b_high, b_low = halves(b, DTYPE)

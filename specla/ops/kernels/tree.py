@@ -15,7 +15,7 @@ import triton
 from torch import Tensor
 
 from specla.errors import SpeclaError
-from specla.ops.kernels.held import Held
+from specla.ops.kernels.held import Held, Pendency
 from specla.ops.kernels.launch import Strided, block_of, check_verify, overlapped, row_stride, side_by_side, strided
 from specla.ops.kernels.tree_read import read_kernel
 from specla.ops.kernels.tree_solve import solve_kernel
@@ -36,7 +36,7 @@ class Tiles(NamedTuple):
     values: int
     """BV, rows of the state a program reads."""
     keys: int
-    """BK, columns of one load."""
+    """BK, columns of one load; no more than 256."""
     warps: int
     stages: int
     registers: int | None
@@ -46,16 +46,30 @@ class Tiles(NamedTuple):
     """BC, columns of M and N a program makes; all in deep trees and with known factors."""
 
 
-def tiles_for(heads: int, nodes: int) -> Tiles:
-    """What `specla.bench.tiles` found to be fast on an H200 for so many value heads in a batch (K = V = 256)."""
+def tiles_for(heads: int, nodes: int, pending: Pendency = "none") -> Tiles:
+    """What was found to be fast on an H200 (K = V = 256).
+
+    Args:
+        heads: value heads in a batch.
+        nodes: of a block.
+        pending: whether there are known factors, and where they go.
+    """
     padded = padded_nodes(nodes)
     if heads <= 32:
-        return Tiles(16, 64, 2 if padded == 16 else 4, 5, None, 4, 16)
-    if padded == 16:
-        if heads <= 128:
-            return Tiles(32, 64, 2, 3, None, 1, 16)
-        return Tiles(64, 32, 4, 3, 128, 4, 16) if heads <= 512 else Tiles(64, 32, 4, 3, None, 1, 16)
-    return Tiles(64, 32, 4, 3, 168 if padded == 64 else None, 4, padded)
+        if pending == "folded":
+            return Tiles(16, 256, 4, 1, None, 4, 16) if padded == 16 else Tiles(16, 128, 4, 2, None, 4, 16)
+        if padded == 64:
+            return Tiles(32, 128, 4, 2, None, 4, 16) if pending == "none" else Tiles(16, 128, 4, 2, None, 4, 16)
+        return Tiles(16, 128, 2, 2, None, 1 if padded == 16 else 4, 16)
+    if pending == "folded":
+        if heads > 128:
+            return Tiles(64, 64, 4, 3, None, 4, padded)
+        return Tiles(32, 64, 2, 3, None, 4, padded) if padded < 64 else Tiles(64, 32, 4, 2, 168, 4, 64)
+    if pending == "beside":
+        return Tiles(64, 32 if padded < 64 else 64, 4, 3, None, 4, padded)
+    if padded < 64:
+        return Tiles(64, 32, 4, 3, 128, 4 if heads <= 512 else 1, padded)
+    return Tiles(64, 64, 4, 3, None, 4, 64) if 128 < heads <= 512 else Tiles(64, 32, 4, 3, 168, 4, 64)
 
 
 def padded_nodes(nodes: int) -> int:
@@ -157,17 +171,17 @@ class _Solved(NamedTuple):
     decay: Tensor
     """[B, T, HV] float64."""
     mixing: Tensor
-    """[B HV, M or N, high or low, BT, BT] bfloat16."""
+    """[B HV, high or low, BT, -M or -N, BT] bfloat16: their rows in turn."""
     pending: Tensor
-    """[B HV, P or P', high or low, BT, BR] bfloat16."""
+    """[B HV, high or low, BT, P or P', BR] bfloat16."""
 
 
 def _launch(state: Tensor, block: _Block, out: Tensor, u: Tensor, tiles: Tiles | None) -> Tensor:
     """Run both kernels on a block of nodes, into views of `out` and `u`; returns G, [B, T, HV] float64."""
     batch, nodes, value_heads = block.inputs.g.shape
     key_size, value_size = state.shape[3], state.shape[2]
-    tiles = tiles or tiles_for(batch * value_heads, nodes)
     held = Held.of(block.known, block.fold, block.inputs.g)
+    tiles = tiles or tiles_for(batch * value_heads, nodes, held.pendency)
     sizes = {"H": block.inputs.k.shape[2], "HV": value_heads, "K": key_size, "BT": padded_nodes(nodes)}
     sizes |= {"BR": padded_nodes(held.places)}
     q, k, v = (strided(x) for x in block.inputs[:3])
@@ -191,8 +205,8 @@ def _solve(q: Strided, k: Strided, block: _Block, held: Held, sizes: dict[str, i
     g, beta = block.inputs.g.contiguous(), block.inputs.beta.contiguous()
     heads, padded = g.shape[0] * g.shape[2], sizes["BT"]
     decay = torch.empty(g.shape, dtype=torch.float64, device=g.device) if block.decay is None else block.decay
-    mixing = torch.empty(heads, 2, 2, padded, padded, dtype=torch.bfloat16, device=g.device)
-    pending = mixing.new_empty(heads, 2, 2, padded, sizes["BR"]) if sizes["KNOWN"] else mixing
+    mixing = torch.empty(heads, 2, padded, 2, padded, dtype=torch.bfloat16, device=g.device)
+    pending = mixing.new_empty(heads, 2, padded, 2, sizes["BR"]) if sizes["KNOWN"] else mixing
     mask, mask_row, mask_node = held.valid, 0 if held.valid.dim() == 1 else held.valid.stride(0), 0
     if block.mask is not None:
         mask = side_by_side(block.mask).view(torch.uint8)
@@ -206,7 +220,6 @@ def _solve(q: Strided, k: Strided, block: _Block, held: Held, sizes: dict[str, i
         q.row, q.node, k.row, k.node, row_stride(ancestors), ancestors.stride(1), row_stride(depths),
         mask_row, mask_node, held.decay.shape[1], held.k.row, held.k.node,
         BC=columns, BK=block_of(sizes["K"]), FLAT=flat, DEPTH=block.deepest, SUMMED=block.decay is not None,
-        EXACT=k.data.dtype != torch.float32,
         num_warps=tiles.solve_warps if padded == 16 else 4, **sizes, **overlapped(g),
     )  # fmt: skip
     return _Solved(decay, mixing, pending)

@@ -7,16 +7,15 @@ import triton
 import triton.language as tl
 from triton.language.extra.cuda import gdc_wait
 
-from specla.ops.kernels.splits import add_product, halves, product_of_halves
+from specla.ops.kernels.splits import add_product, add_product_of_halves, halves, product, product_of_halves
 
 
 @triton.jit
-def _apply_stored(total, x_high, x_low, p_matrix, LOW: tl.constexpr):
-    """total + x m^T, with m's halves in memory."""
+def _product_of_stored(x_high, x_low, p_matrix, LOW: tl.constexpr):
+    """x m^T, with m's halves in memory."""
     high, low = tl.load(p_matrix), tl.load(p_matrix + LOW)
-    total = add_product(total, x_low, tl.trans(high))
-    total = add_product(total, x_high, tl.trans(low))
-    return add_product(total, x_high, tl.trans(high))
+    small = add_product(product(x_low, tl.trans(high)), x_high, tl.trans(low))
+    return add_product(small, x_high, tl.trans(high))
 
 
 @triton.jit
@@ -31,10 +30,15 @@ def _fold_factors(b_u, p_decay, held):
 
 
 @triton.jit
+def _pairs(x):
+    """(even, odd) columns of x."""
+    return tl.split(tl.reshape(x, [x.shape[0], x.shape[1] // 2, 2]))
+
+
+@triton.jit
 def _sweep(
     p_state,
-    p_k,
-    p_q,
+    p_nodes,
     nodes,
     known,
     K: tl.constexpr,
@@ -44,27 +48,24 @@ def _sweep(
     EXACT: tl.constexpr,
     FOLD: tl.constexpr,
 ):
-    """(S K^T, S Q^T) [BV, BT] of all nodes, in one pass over some rows of the state.
+    """S K^T and S Q^T of all nodes in turn, [BV, 2 BT], in one pass over BV rows of the state.
 
     With FOLD these take `known` factors in on the way, S <- keep S + U_r^T K_r, and go back where it `stores`:
     a row that has nothing to take in keeps its bits.
     """
     p_known_k, keep, known_high, known_low, held, stores = known
-    read_k, read_q = tl.zeros([BV, BT], tl.float32), tl.zeros([BV, BT], tl.float32)
+    read = tl.zeros([BV, 2 * BT], tl.float32)
     for i_k in range(0, K, BK):
         o_k = i_k + tl.arange(0, BK)
         b_s = tl.load(p_state + o_k[None, :])
-        b_k = tl.load(p_k + o_k[None, :], mask=nodes[:, None], other=0.0)
-        b_q = tl.load(p_q + o_k[None, :], mask=nodes[:, None], other=0.0)
+        b_n = tl.load(p_nodes + o_k[None, :], mask=nodes[:, None], other=0.0)
         if FOLD:
             b_r = tl.load(p_known_k + o_k[None, :], mask=held[:, None], other=0.0)
             b_s = keep * b_s + product_of_halves(known_high, known_low, b_r, tl.bfloat16, EXACT)
             tl.store(p_state + o_k[None, :], b_s, mask=stores)
         s_high, s_low = halves(b_s, tl.bfloat16)
-        # Summed outside the products: one still under way when the loop turned would lose its operand's registers.
-        read_k += product_of_halves(s_high, s_low, tl.trans(b_k), tl.bfloat16, EXACT)
-        read_q += product_of_halves(s_high, s_low, tl.trans(b_q), tl.bfloat16, EXACT)
-    return read_k, read_q
+        read = add_product_of_halves(read, s_high, s_low, tl.trans(b_n), tl.bfloat16, EXACT)
+    return read
 
 
 @triton.jit(do_not_specialize=["T", "R"])
@@ -119,8 +120,12 @@ def read_kernel(
     i_b, i_h = i_bh // HV, i_bh % HV
     o_t, o_v = tl.arange(0, BT), i_v * BV + tl.arange(0, BV)
     nodes = o_t < T
-    p_q += i_b.to(tl.int64) * q_row + (i_h // (HV // H)) * K + o_t[:, None] * q_node
-    p_k += i_b.to(tl.int64) * k_row + (i_h // (HV // H)) * K + o_t[:, None] * k_node
+    # The keys and queries of all nodes in turn: one product serves both.
+    o_n = tl.arange(0, 2 * BT) // 2
+    p_q += i_b.to(tl.int64) * q_row + (i_h // (HV // H)) * K
+    p_k += i_b.to(tl.int64) * k_row + (i_h // (HV // H)) * K
+    is_key = (tl.arange(0, 2 * BT) % 2 == 0)[:, None]
+    p_nodes = tl.where(is_key, p_k + o_n[:, None] * k_node, p_q + o_n[:, None] * q_node)
     p_state += (i_bh.to(tl.int64) * V + o_v[:, None]) * K
     o_r = tl.arange(0, BR)
     held = o_r < R
@@ -143,31 +148,33 @@ def read_kernel(
         known_high, known_low = halves(b_r, tl.bfloat16)
         p_known_k += i_b.to(tl.int64) * known_k_row + (i_h // (HV // H)) * K + o_place[:, None] * known_k_node
     known = (p_known_k, keep, fold_high, fold_low, held, tl.sum(held.to(tl.int32), axis=0) > 0)
+    loads = o_n < T
     if ALL_FOLD:
-        read_k, read_q = _sweep(p_state, p_k, p_q, nodes, known, K, BT, BK, BV, EXACT, True)
+        read = _sweep(p_state, p_nodes, loads, known, K, BT, BK, BV, EXACT, True)
     elif FOLDS:
         if tl.load(p_fold + i_b) != 0:
-            read_k, read_q = _sweep(p_state, p_k, p_q, nodes, known, K, BT, BK, BV, EXACT, True)
+            read = _sweep(p_state, p_nodes, loads, known, K, BT, BK, BV, EXACT, True)
         else:
-            read_k, read_q = _sweep(p_state, p_k, p_q, nodes, known, K, BT, BK, BV, EXACT, False)
+            read = _sweep(p_state, p_nodes, loads, known, K, BT, BK, BV, EXACT, False)
     else:
-        read_k, read_q = _sweep(p_state, p_k, p_q, nodes, known, K, BT, BK, BV, EXACT, False)
+        read = _sweep(p_state, p_nodes, loads, known, K, BT, BK, BV, EXACT, False)
+    read_k, read_q = _pairs(read)
     p_v += i_b.to(tl.int64) * v_row + i_h * V + o_t[None, :] * v_node + o_v[:, None]
     b_v = tl.load(p_v, mask=nodes[None, :], other=0.0).to(tl.float32)
     p_decay += i_b.to(tl.int64) * T * HV + i_h + o_t * HV
     if OVERLAP:
         gdc_wait()
     decay = tl.load(p_decay, mask=nodes, other=0.0)
-    p_mixing += i_bh.to(tl.int64) * (4 * BT * BT) + o_t[:, None] * BT + o_t[None, :]
     grown = tl.exp(decay.to(tl.float32))[None, :]
-    left, out = b_v - read_k * grown, read_q * grown
+    # Negative, as M and N are stored: ptxas 12.8 takes a sum of tensor cores for zero where its sign is turned.
+    left, out = read_k * grown - b_v, read_q * grown
     if KNOWN and not ALL_FOLD:
-        p_pending += i_bh.to(tl.int64) * (4 * BT * BR) + o_t[:, None] * BR + o_r[None, :]
-        left -= _apply_stored(tl.zeros([BV, BT], tl.float32), known_high, known_low, p_pending, BT * BR)
-        out = _apply_stored(out, known_high, known_low, p_pending + 2 * BT * BR, BT * BR)
+        p_pending += i_bh.to(tl.int64) * (4 * BT * BR) + tl.arange(0, 2 * BT)[:, None] * BR + o_r[None, :]
+        from_k, from_q = _pairs(_product_of_stored(known_high, known_low, p_pending, 2 * BT * BR))
+        left, out = left + from_k, out + from_q
     x_high, x_low = halves(left, tl.bfloat16)
-    b_u = _apply_stored(tl.zeros([BV, BT], tl.float32), x_high, x_low, p_mixing, BT * BT)
-    out = _apply_stored(out, x_high, x_low, p_mixing + 2 * BT * BT, BT * BT)
+    p_mixing += i_bh.to(tl.int64) * (4 * BT * BT) + tl.arange(0, 2 * BT)[:, None] * BT + o_t[None, :]
+    b_u, mixed = _pairs(_product_of_stored(x_high, x_low, p_mixing, 2 * BT * BT))
     o_out = i_b.to(tl.int64) * out_row + (o_t[None, :] * HV + i_h) * V + o_v[:, None]
     tl.store(p_u + o_out, b_u, mask=nodes[None, :])
-    tl.store(p_out + o_out, out, mask=nodes[None, :])
+    tl.store(p_out + o_out, out + mixed, mask=nodes[None, :])

@@ -93,9 +93,9 @@ def _store_halves(p_out, x, LOW: tl.constexpr):
 
 
 @triton.jit
-def key_product(a, b, EXACT: tl.constexpr):
+def key_product(a, b):
     """a b for keys and queries: 16-bit operands as they are, others in halves."""
-    if EXACT:
+    if a.dtype != tl.float32:
         return product(a, b)
     # Repeated keys reflect: 2^-17 of their products would grow node by node. Scaled, since their elements are small.
     return split_product(a * 32.0, b * 32.0, tl.float16) * (1.0 / 1024.0)
@@ -145,7 +145,6 @@ def solve_kernel(
     FLAT: tl.constexpr,
     DEPTH: tl.constexpr,
     SUMMED: tl.constexpr,
-    EXACT: tl.constexpr,
     OVERLAP: tl.constexpr,
 ):
     """BC columns of M and N of a value head, what its known factors add, and decays that are not SUMMED yet."""
@@ -179,12 +178,12 @@ def solve_kernel(
         o_k = i_k + tl.arange(0, BK)
         b_k = tl.load(p_k + o_t[:, None] * k_node + o_k[None, :], mask=nodes[:, None], other=0.0)
         b_q = tl.load(p_q + o_t[:, None] * q_node + o_k[None, :], mask=nodes[:, None], other=0.0)
-        keys += key_product(b_k, tl.trans(b_k), EXACT)
-        queries += key_product(b_q, tl.trans(b_k), EXACT)
+        keys += key_product(b_k, tl.trans(b_k))
+        queries += key_product(b_q, tl.trans(b_k))
         if KNOWN:
             b_r = tl.load(p_known_k + o_k[None, :], mask=places[:, None], other=0.0)
-            known_keys += key_product(b_k, tl.trans(b_r), EXACT)
-            known_queries += key_product(b_q, tl.trans(b_r), EXACT)
+            known_keys += key_product(b_k, tl.trans(b_r))
+            known_queries += key_product(b_q, tl.trans(b_r))
 
     if not SUMMED:
         decay = path_sums(g, ancestor)
@@ -203,15 +202,16 @@ def solve_kernel(
             # G falls along a path: the newest known factor is the least.
             decay += tl.min(tl.min(tl.where(mask, known_decay[None, :], 0.0), axis=1), axis=0)
         ratio = decay_ratio(decay, known_decay, mask)
-        p_pending += i_bh.to(tl.int64) * (4 * BT * BR) + o_t[:, None] * BR + o_r[None, :]
+        p_pending += i_bh.to(tl.int64) * (4 * BT * BR) + 2 * o_t[:, None] * BR + o_r[None, :]
         # Every program of the head stores the same. Padding may hold anything: replaced, not weighed by zero.
-        _store_halves(p_pending, tl.where(mask, ratio * known_keys, 0.0), BT * BR)
-        _store_halves(p_pending + 2 * BT * BR, tl.where(mask, ratio * known_queries, 0.0), BT * BR)
+        _store_halves(p_pending, tl.where(mask, ratio * known_keys, 0.0), 2 * BT * BR)
+        _store_halves(p_pending + BR, tl.where(mask, ratio * known_queries, 0.0), 2 * BT * BR)
     if not SUMMED:
         tl.store(p_decay, decay, mask=nodes & (i_c == 0))
     column = i_c * BC + tl.arange(0, BC)
-    strength = tl.load(p_beta + i_b.to(tl.int64) * T * HV + i_h + column * HV, mask=column < T, other=0.0)[None, :]
+    strength = tl.load(p_beta + i_b.to(tl.int64) * T * HV + i_h + column * HV, mask=column < T, other=0.0)
     own, read = mixing(keys, queries, decay, beta, ancestor, depth, column, FLAT, DEPTH)
-    p_mixing += i_bh.to(tl.int64) * (4 * BT * BT) + o_t[:, None] * BT + column[None, :]
-    _store_halves(p_mixing, own * strength, BT * BT)
-    _store_halves(p_mixing + 2 * BT * BT, read * strength, BT * BT)
+    p_mixing += i_bh.to(tl.int64) * (4 * BT * BT) + 2 * o_t[:, None] * BT + column[None, :]
+    # `read_kernel` has X negative.
+    _store_halves(p_mixing, own * -strength[None, :], 2 * BT * BT)
+    _store_halves(p_mixing + BT, read * -strength[None, :], 2 * BT * BT)

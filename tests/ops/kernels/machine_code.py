@@ -1,7 +1,8 @@
-"""What ptxas made of a kernel, read for a fault that no other tool finds.
+"""What ptxas made of a kernel, read for two faults of ptxas 12.8 that no other tool finds.
 
-ptxas 12.8 gave one kernel of the tree an address of a uniform register that nothing had written: wrong results on one
-launch, an illegal address on another, and nothing that memcheck or racecheck saw.
+It gave a kernel an address of a uniform register that nothing had written: wrong results on one launch, an illegal
+address on another, and nothing that memcheck or racecheck saw. And it took a sum of tensor cores for zero where a
+kernel turned its sign.
 """
 
 import re
@@ -14,6 +15,7 @@ import triton
 INSTRUCTION = re.compile(r"/\*[0-9a-f]{4,}\*/\s+(?:@!?U?P\w+\s+)?(?P<name>[A-Z0-9_.a-z]+)\s*(?P<operands>[^;]*);")
 UNIFORM = re.compile(r"\bUR(\d+)\b")
 DESCRIPTOR = re.compile(r"(?P<matrix>g?)desc\[UR(?P<first>\d+)\]")
+ZERO = re.compile(r"-?\|?RZ\|?(\.reuse)?")
 WRITERS = ("U", "S2UR", "R2UR", "CS2UR", "VOTEU")
 """How the names begin of what writes uniform registers."""
 
@@ -46,6 +48,16 @@ def unwritten(instructions: str) -> list[str]:
         for place in results:
             first = int(operands[place][2:])
             written |= set(range(first, first + _width(name)))
+    return found
+
+
+def zero_products(instructions: str) -> list[str]:
+    """Floating-point products with the register that is always zero: a compiler that knew a factor would fold them."""
+    found = []
+    for instruction in INSTRUCTION.finditer(instructions):
+        name, operands = instruction["name"], [x.strip() for x in instruction["operands"].split(",")]
+        if name.startswith(("FFMA", "FMUL")) and any(ZERO.fullmatch(x) for x in operands[1:3]):
+            found.append(f"{name} {', '.join(operands)}")
     return found
 
 
