@@ -1,5 +1,6 @@
 """Every command of README.md runs, in the order in which it stands there."""
 
+import csv
 import json
 import re
 import shlex
@@ -42,13 +43,49 @@ def headline() -> str:
     return "\n".join(f"| {' | '.join(row)} |" for row in rows)
 
 
+GPU_REPORT = "gdn-1.3b-h200"
+TREES = ["sequential_replay", "naive_batched", "parent_pointer", "hybrid", "tree"]
+COMMITS = ["replay_tokens", "replay_cached", "snapshot", "factors"]
+KERNELS = {
+    "verify 16 nodes": ("verify", "kary-b2-n16", "", "verify", TREES),
+    "commit 4 tokens": ("recover", "chain-l7", "3", "recover", COMMITS),
+    "commit, then verify 16 nodes": (
+        *("defer", "kary-b2-n16", "4", "recover"),
+        ["factors", "factors_deferred", "factors_lazy"],
+    ),
+}
+"""By operation: the group of its cells, their topology and accepted drafts, and what tells its strategies apart."""
+
+
+def kernels() -> str:
+    """The README's second table, from the GPU's report."""
+    with (ROOT / "reports" / GPU_REPORT / "cells.csv").open(encoding="utf-8", newline="") as file:
+        cells = list(csv.DictReader(file))
+    batches = ["1", "8", "32", "128"]
+    rows = [["microseconds, one layer", *(f"batch {batch}" for batch in batches)], ["---"] * 5]
+    for operation, (group, topology, accepted, part, strategies) in KERNELS.items():
+        of = [x for x in cells if (x["group"], x["topology"], x["accepted"]) == (group, topology, accepted)]
+        times = {(x[part], x["batch"]): microseconds(x["time_us"]) for x in of}
+        floors = {x["batch"]: microseconds(x["floor_us"]) for x in of if x[part] == strategies[0]}
+        rows += [[f"{operation}: `{name}`", *(times[name, batch] for batch in batches)] for name in strategies]
+        rows.append([f"{operation}: floor", *(floors[batch] for batch in batches)])
+    return "\n".join(f"| {' | '.join(row)} |" for row in rows)
+
+
+def microseconds(value: str) -> str:
+    """Three digits, or as many as there are before the point."""
+    return f"{float(value):,.0f}" if float(value) >= 100 else f"{float(value):.3g}"
+
+
 def interval(speedup: dict[str, Any]) -> str:
     """As in '2.31x (2.25 to 2.40)'."""
     return f"{speedup['median']:.2f}x ({speedup['low']:.2f} to {speedup['high']:.2f})"
 
 
-def test_the_headline_is_the_reports() -> None:
-    assert headline() in (ROOT / "README.md").read_text(encoding="utf-8")
+def test_the_tables_are_the_reports() -> None:
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert headline() in text
+    assert kernels() in text
 
 
 def commands() -> list[str]:
@@ -83,4 +120,6 @@ def test_every_command_runs(
 if __name__ == "__main__":
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     table = re.compile(r"\| speedup over AR.*?(?=\n\n)", re.DOTALL)
-    (ROOT / "README.md").write_text(table.sub(lambda _: headline(), text), encoding="utf-8")
+    second = re.compile(r"\| microseconds, one layer.*?(?=\n\n)", re.DOTALL)
+    text = second.sub(lambda _: kernels(), table.sub(lambda _: headline(), text))
+    (ROOT / "README.md").write_text(text, encoding="utf-8")

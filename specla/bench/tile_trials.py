@@ -48,7 +48,7 @@ def tree_tiles(nodes: int) -> list[TileSizes]:
     read = [
         (values, keys, warps, stages, registers)
         for values in (16, 32, 64)
-        for keys in (32, 64)
+        for keys in (32, 64, 128)
         for warps in (2, 4)
         for stages in (2, 3, 5)
         # A limit helps where a program holds much.
