@@ -7,6 +7,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.patches import Patch
+from matplotlib.ticker import MaxNLocator, StrMethodFormatter
 
 from specla.report.evidence import passed_decodes
 from specla.report.load import rows_of
@@ -168,6 +169,8 @@ def split_plot(section: Section) -> Plot | None:
             _split_bars(axes, cells[cells.panel == panel], rows, limit)
             axes.set_xlim(0, limit)
             axes.set_xlabel("time per step (us)")
+            axes.xaxis.set_major_locator(MaxNLocator(5, steps=[1, 2, 5, 10]))
+            axes.xaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
         handles = [Patch(facecolor=colour, label=name) for name, colour in SPLIT_COLOURS.items()]
         figure.legend(handles=handles, loc="outside lower center", ncols=len(handles))
     data = cells[["panel", "shown", "method", *parts]].rename(columns={"shown": "tree"})
@@ -186,7 +189,7 @@ def _split_bars(axes: Axes, cells: pd.DataFrame, rows: Sequence[tuple[str, str]]
             width = float(getattr(row, f"{name}_us"))
             axes.barh(at, width, left=left, height=0.72, color=colour)
             left += width
-        axes.text(left + limit * 0.012, at, f"{left:.0f}", va="center", fontsize=7.5)
+        axes.text(left + limit * 0.012, at, f"{left:,.0f}", va="center", fontsize=7.5)
 
 
 def _synthetic_note(cells: pd.DataFrame) -> str:
