@@ -87,23 +87,29 @@ def print_results(document: Document) -> None:
     """The cells of a finished run, decodes before single operations; figures only where what came out was right."""
     shown = console()
     decodes = [cell for cell in document["cells"] if "time_us" not in cell]
+    workloads = {str(cell.get("workload", "")) for cell in decodes}
+    # One workload is told once, where lines are short.
+    alone = workloads.pop() if len(workloads) == 1 and shown.width < 100 else ""
     if decodes:
-        _print_decodes(shown, decodes)
+        _print_decodes(shown, decodes, bool(alone))
     for line in kernel_lines([cell for cell in document["cells"] if "time_us" in cell]):
         shown.print(line, soft_wrap=True)
     _print_reasons(shown, document["cells"])
     synthetic = any(cell.get("synthetic") for cell in decodes)
     note = "; [dim]~ synthetic acceptance[/]" if synthetic else ""
-    shown.print(f"{document['status']} on {escape(document['device'])}{note}")
+    on = f", workload {alone}" if alone else ""
+    shown.print(f"{document['status']} on {escape(document['device'])}{escape(on)}{note}")
 
 
-def _print_decodes(shown: Console, cells: Sequence[Mapping[str, Any]]) -> None:
-    table = _table("verify", "drafter", "topology", "workload", "speedup (95 %)", "tau", "tok/s", "text")
+def _print_decodes(shown: Console, cells: Sequence[Mapping[str, Any]], one_workload: bool) -> None:
+    names = ["verify", "drafter", "topology", *([] if one_workload else ["workload"])]
+    table = _table(*names, "speedup (95 %)", "tau", "tok/s", "text")
     recovers: dict[str, set[str]] = {}
     for cell in cells:
         recovers.setdefault(cell["method"]["verify"], set()).add(cell["method"]["recover"])
     for cell in cells:
-        table.add_row(*_result(cell, len(recovers[cell["method"]["verify"]]) > 1))
+        told = _result(cell, len(recovers[cell["method"]["verify"]]) > 1)
+        table.add_row(*told[: len(names)], *told[4:])
     shown.print(table)
 
 
