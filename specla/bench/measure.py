@@ -13,6 +13,7 @@ from specla.bench.subject import Item, Subject
 from specla.drafters.base import Drafter, NoDrafter
 from specla.drafters.ngram import NgramDrafter
 from specla.drafters.oracle import OracleDrafter
+from specla.engine.adaptive import Adaptive
 from specla.engine.decode import Decoding, Step, trace_rows
 from specla.engine.recovery import Recovery
 from specla.errors import SpeclaError
@@ -49,6 +50,8 @@ class Method:
         self.verify = get_verify(engine.verify, pairs.NEEDS[engine.recover])
         if isinstance(self.verify, Auto):
             self.verify.table = table
+        # What it learns stays, as with a server that has been running for a while.
+        self.adaptive = Adaptive(cell.tree) if engine.adaptive else None
         self.texts: dict[int, list[list[int]]] = {}
         """By item, what the gate saw; a timed window must emit the same."""
         self.departed = ""
@@ -56,11 +59,14 @@ class Method:
 
     @property
     def why(self) -> str:
-        """What `auto` picked for the whole tree, and why; empty for all others."""
-        if not isinstance(self.verify, Auto):
-            return ""
-        shape = self.subject.model.config.head_shape
-        return self.verify.choose(self.cell.tree, self.cell.settings.workload.batch, shape)[1]
+        """What `auto` picked for the whole tree, and why, and how deep was drafted; empty for all others."""
+        told = []
+        if isinstance(self.verify, Auto):
+            shape = self.subject.model.config.head_shape
+            told.append(self.verify.choose(self.cell.tree, self.cell.settings.workload.batch, shape)[1])
+        if self.adaptive is not None:
+            told.append(self.adaptive.told)
+        return "; ".join(told)
 
     def start(self, item: Item) -> Decoding:
         """A fresh decode of an item."""
@@ -75,6 +81,7 @@ class Method:
             self.recover,
             subject.stop,
             subject.sampling,
+            self.adaptive,
         )
 
     def decode(self, item: Item) -> tuple[Decoding, list[Step]]:

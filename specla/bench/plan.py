@@ -165,11 +165,13 @@ class _Draft:
         tree = chain(0) if "topology" in missing else build_tree(settings.topology)
         reason = _obstacle(settings, tree, command) or next(iter(missing.values()), "")
         engine = settings.engine
+        # Told apart wherever methods are named: what is drafted is a cut of the tree.
+        topology = f"{tree.name}-adaptive" if engine.adaptive else tree.name
         self.cells[key] = Cell(
             command=command,
             settings=settings,
             tree=tree,
-            method=Method(str(engine.verify), str(engine.recover), settings.drafter.name, tree.name, engine.name),
+            method=Method(str(engine.verify), str(engine.recover), settings.drafter.name, topology, engine.name),
             overrides=_fewest_words(self.source, settings, options, command),
             group=group,
             config_hash=key,

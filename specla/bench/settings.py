@@ -93,7 +93,7 @@ class EngineSettings:
     recover: str | None = None
     """`auto` picks the first that the verification lists."""
     adaptive: bool | None = None
-    """Pick the draft length, or plain decoding, from what was accepted lately."""
+    """Pick how deep to draft, or plain decoding, from what was accepted lately."""
     ring: int | None = None
     """Of factors_lazy: committed tokens a row keeps as factors."""
 

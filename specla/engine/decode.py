@@ -13,6 +13,7 @@ from torch import Tensor
 
 from specla.drafters.base import Drafter, NoDrafter
 from specla.engine.accept import Acceptance, accept
+from specla.engine.adaptive import Adaptive, outcome_of
 from specla.engine.recovery import EngineRecovery, Recovery
 from specla.errors import SpeclaError
 from specla.models.gated_deltanet import GatedDeltaNetLM
@@ -100,6 +101,14 @@ class Step:
     seconds: tuple[float, float, float, float]
 
 
+class _Plain:
+    """AR's own way to verify and commit, on a state that another recovery shares."""
+
+    def __init__(self, model: GatedDeltaNetLM, state: DecodeState) -> None:
+        self.verify = get_verify("ar")
+        self.recovery = EngineRecovery("in_place", model, state, 1)
+
+
 class Decoding:
     """One batch being decoded. The prefilled state is copied, so that many methods can start from one prefill.
 
@@ -112,6 +121,7 @@ class Decoding:
         recover: the recovery strategy, by name alone where its ring is the usual one.
         stop: when rows end.
         sampling: how tokens are chosen.
+        adaptive: decides how deep each step drafts; None drafts all of the tree.
     """
 
     def __init__(
@@ -124,12 +134,15 @@ class Decoding:
         recover: str | Recovery,
         stop: StopRule,
         sampling: Sampling,
+        adaptive: Adaptive | None = None,
     ) -> None:
         self.model, self.start, self.tree, self.drafter = model, start, tree, drafter
         self.verify, self.stop, self.sampling = verify, stop, sampling
         self.state = start.state.clone()
         chosen = Recovery(recover) if isinstance(recover, str) else recover
         self.recovery = EngineRecovery(chosen.name, model, self.state, tree.depth + 1, chosen.ring)
+        self.adaptive = adaptive
+        self._plain = _Plain(model, self.state) if adaptive is not None else None
         self.emitted = [[root] for root in start.roots]
         self.finished = [stop.cut([root], 0)[1] for root in start.roots]
         drafter.begin(start.prompts, start.roots)
@@ -143,17 +156,20 @@ class Decoding:
     def step(self) -> Step:
         """One cycle over the batch."""
         started = time.perf_counter()
-        draft = self.drafter.draft(self.tree)
+        asked = self.tree if self.adaptive is None else self.adaptive.choose()
+        draft = self.drafter.draft(asked)
+        verify, recovery = self._ways(asked)
         tokens = torch.tensor(draft.tokens, device=self.model.device)
         tree = tree_tensors(draft.tree, self.model.device, self.model.config.conv_size)
         drafted = time.perf_counter()
-        hidden, records = self.model.forward_nodes(tokens, tree, self.recovery.layers(), self.verify)
+        hidden, records = self.model.forward_nodes(tokens, tree, recovery.layers(), verify)
         logits = self.model.logits(hidden)
         verified = time.perf_counter()
         acceptance = accept(logits, tokens, tree, self.sampling, self.start.rows, self.state.lengths)
+        running = [not finished for finished in self.finished]
         emitted, accepted = self._emit(acceptance)
         decided = time.perf_counter()
-        self._commit(acceptance, records)
+        self._commit(acceptance, records, recovery)
         committed = time.perf_counter()
         self.drafter.observe(emitted)
         observed = time.perf_counter()
@@ -163,6 +179,9 @@ class Decoding:
             decided - verified,
             committed - decided,
         )
+        if self.adaptive is not None:
+            taken = [a for a, ran in zip(accepted, running, strict=True) if ran]
+            self.adaptive.observe(outcome_of(asked.depth, draft.tree.depth, taken, observed - started))
         path = [nodes[: a + 1] for nodes, a in zip(acceptance.path.tolist(), accepted, strict=True)]
         return Step(emitted, accepted, draft.tree, path, seconds)
 
@@ -178,12 +197,20 @@ class Decoding:
             emitted.append(kept)
         return emitted, accepted
 
-    def _commit(self, acceptance: Acceptance, records: list[LayerRecord]) -> None:
+    def _ways(self, asked: DraftTree) -> tuple[VerifyStrategy, EngineRecovery]:
+        """How to verify and commit this step: as configured, or as AR does where no draft is asked for."""
+        if self._plain is None or asked.nodes > 1:
+            return self.verify, self.recovery
+        # AR reads the state itself.
+        self.recovery.flush()
+        return self._plain.verify, self._plain.recovery
+
+    def _commit(self, acceptance: Acceptance, records: list[LayerRecord], recovery: EngineRecovery) -> None:
         """Commit the root and the accepted drafts of every row that goes on; the others write nothing."""
         length = acceptance.accepted + 1
         if any(self.finished):
             length = length.masked_fill(torch.tensor(self.finished, device=length.device), 0)
-        self.recovery.commit(records, acceptance.path, length)
+        recovery.commit(records, acceptance.path, length)
         self.state.lengths += length
 
     def flush(self) -> DecodeState:

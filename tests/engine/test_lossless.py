@@ -4,11 +4,13 @@ from functools import cache
 
 import pytest
 
+from specla.bench.gate import check_texts
+from specla.bench.record import Lossless
 from specla.bench.settings import WorkloadSettings
 from specla.bench.workloads.base import load_prompts
 from specla.drafters.base import Drafter, NoDrafter
 from specla.drafters.ngram import NgramDrafter
-from specla.engine.decode import Prefilled, prefill
+from specla.engine.decode import Prefilled, StopRule, prefill, trace_rows
 from specla.models.checkpoint import load_model, resolve_folder
 from specla.models.gated_deltanet import GatedDeltaNetLM
 from specla.models.tokenizer import TextTokenizer
@@ -164,3 +166,30 @@ def test_bundled_model_in_full(pair: tuple[str, str], sampling: Sampling) -> Non
     case = bundled(sampling, 20, 256, None)
     tree = chain(4) if pair[0] == "chain" else TREE
     accepted_by(mini(), pair, sampling, oracle(mini(), case[1], BY_RANK), tree, case)
+
+
+@pytest.mark.exhaustive
+@pairs_named(
+    [
+        ("ar", "factors_lazy"),
+        ("chain", "snapshot"),
+        ("tree", "replay_tokens"),
+        ("tree", "replay_cached"),
+        ("tree", "factors"),
+        ("tree", "factors_deferred"),
+        ("tree", "factors_lazy"),
+    ]
+)
+def test_a_long_text(pair: tuple[str, str]) -> None:
+    """8,192 greedy tokens, every way to recover: no token beyond the rounding bound."""
+    start, texts, limit = bundled(GREEDY, 1, 8192, None)
+    drafts = pair[0] != "ar"
+    drafter = oracle(mini(), texts, BY_RANK) if drafts else NoDrafter()
+    tree = (chain(4) if pair[0] == "chain" else TREE) if drafts else chain(0)
+    long = decoding(mini(), start, drafter, tree, pair, limit, GREEDY)
+    while not long.done:
+        long.step()
+        trace_rows(long)
+    found = check_texts(mini(), start, long.emitted, [texts[0][:limit]], GREEDY, StopRule(limit))
+    print(pair, found.lossless.value, found.near_ties, "near ties of", found.positions)
+    assert found.lossless is not Lossless.FAILED, found.reason
