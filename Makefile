@@ -17,7 +17,7 @@ QUICK := tests/test_house_rules.py tests/test_topology.py tests/bench tests/repo
   $(addprefix tests/ops/test_,conv.py pairs.py reference.py)
 
 # Few and small: compute-sanitizer slows everything down a hundredfold.
-SANITIZED := "bfloat16 and ((test_nodes and chain and (17 or 64)) or (flat and 65) or views or (known and 65) or pending)"
+SANITIZED := "bfloat16 and ((test_nodes and chain and (17 or 64)) or (flat and 65) or views or (known and 65) or pending or test_commit)"
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' Makefile | expand -t 18
@@ -36,6 +36,8 @@ test: lint ## ruff, mypy, and every test
 	$(BIN)/python -m pytest -q -n 2 tests
 
 test-gpu: $(STAMP) ## the tests that need a GPU, then the kernels of verification under compute-sanitizer
+	@command -v compute-sanitizer > /dev/null || { \
+	  echo 'make test-gpu needs compute-sanitizer, which comes with the CUDA toolkit: put it on the path' >&2; exit 1; }
 	$(BIN)/python -m pytest -q -n 8 -m gpu tests
 	for tool in memcheck racecheck; do PYTORCH_NO_CUDA_MEMORY_CACHING=1 compute-sanitizer --tool $$tool \
 	  --error-exitcode 1 $(BIN)/python -m pytest -q -x -k $(SANITIZED) $(addprefix tests/ops/kernels/test_,tree.py \

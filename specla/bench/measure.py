@@ -72,7 +72,7 @@ class Method:
         """A fresh decode of an item."""
         drafter = make_drafter(self.cell, self.subject, item)
         subject = self.subject
-        return Decoding(
+        decoding = Decoding(
             subject.model,
             item.start,
             self.cell.tree,
@@ -81,8 +81,8 @@ class Method:
             self.recover,
             subject.stop,
             subject.sampling,
-            self.adaptive,
         )
+        return decoding if self.adaptive is None else decoding.adapt(self.adaptive)
 
     def decode(self, item: Item) -> tuple[Decoding, list[Step]]:
         """Decode an item to the end of every row."""

@@ -183,8 +183,9 @@ TERMS: Mapping[str, str] = {
     "of the target over the emitted text; counted in every record.",
     "synthetic": "acceptance that was asked for (an oracle's) or weights that are random: such a cell says so, and "
     "earns no verdict on an end-to-end claim.",
-    "adaptive": "engine.adaptive=true drafts the whole tree, its upper levels, or nothing, whichever gave the most tokens "
-    "per second lately; where drafting does not pay, it is tried again ever more rarely. A record's why says how often.",
+    "adaptive": "engine.adaptive=true drafts the whole tree, its upper levels, or nothing, whichever gave the most "
+    "tokens per second lately; where drafting does not pay, it is tried again ever more rarely. A record's why says "
+    "how often.",
     "acceptance rate": "not used alone here, since it has several meanings: the chance that one draft is accepted "
     "(our alpha) or the share of all drafts accepted (our draft_efficiency).",
     "mean accepted": "not used alone here: some count the bonus token (our tau), some do not (tau - 1).",

@@ -121,7 +121,6 @@ class Decoding:
         recover: the recovery strategy, by name alone where its ring is the usual one.
         stop: when rows end.
         sampling: how tokens are chosen.
-        adaptive: decides how deep each step drafts; None drafts all of the tree.
     """
 
     def __init__(
@@ -134,18 +133,22 @@ class Decoding:
         recover: str | Recovery,
         stop: StopRule,
         sampling: Sampling,
-        adaptive: Adaptive | None = None,
     ) -> None:
         self.model, self.start, self.tree, self.drafter = model, start, tree, drafter
         self.verify, self.stop, self.sampling = verify, stop, sampling
         self.state = start.state.clone()
         chosen = Recovery(recover) if isinstance(recover, str) else recover
         self.recovery = EngineRecovery(chosen.name, model, self.state, tree.depth + 1, chosen.ring)
-        self.adaptive = adaptive
-        self._plain = _Plain(model, self.state) if adaptive is not None else None
+        self.adaptive: Adaptive | None = None
+        self._plain: _Plain | None = None
         self.emitted = [[root] for root in start.roots]
         self.finished = [stop.cut([root], 0)[1] for root in start.roots]
         drafter.begin(start.prompts, start.roots)
+
+    def adapt(self, adaptive: Adaptive) -> "Decoding":
+        """Let `adaptive` decide how deep each step drafts, from now on."""
+        self.adaptive, self._plain = adaptive, _Plain(self.model, self.state)
+        return self
 
     @property
     def done(self) -> bool:

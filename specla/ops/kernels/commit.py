@@ -11,7 +11,8 @@ import triton.language as tl
 from torch import Tensor
 from triton.language.extra.cuda import gdc_wait
 
-from specla.ops.kernels.launch import Taken, block_of, check_state, overlapped, strided
+from specla.ops.kernels.checks import check_factors, check_path, check_state
+from specla.ops.kernels.launch import Taken, block_of, overlapped, strided
 from specla.ops.kernels.splits import halves, product_of_halves
 from specla.ops.kernels.window import CHANNELS, move_window, window_of, window_programs
 from specla.ops.types import Factors, Moving
@@ -112,6 +113,8 @@ def commit_factors(
         SpeclaError: naming the limit, for tensors that the kernel cannot take.
     """
     check_state(state)
+    check_factors("", state, factors)
+    check_path(state.shape[0], taken.path, taken.length)
     batch, value_heads, value_size, key_size = state.shape
     window, raw = window_of(moving, state)
     path, length = taken.path.contiguous(), taken.length.contiguous()

@@ -5,7 +5,10 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from specla.errors import SpeclaError
+from specla.ops.kernels.checks import HALVES, expect
 from specla.ops.kernels.grid import nodes_together
+from specla.ops.kernels.launch import side_by_side
 
 
 def gated_rms_norm(
@@ -23,10 +26,19 @@ def gated_rms_norm(
 
     Returns:
         [B, T, HV * V], contiguous.
+
+    Raises:
+        SpeclaError: naming the limit, for what the kernel cannot take.
     """
-    if out.stride(-1) != 1:
-        out = out.contiguous()
+    if activation not in ("swish", "silu", "sigmoid"):
+        raise SpeclaError(f"activation {activation!r}: the gated norm's kernel takes swish, silu or sigmoid")
+    out, gate = side_by_side(out), None if gate is None else side_by_side(gate)
     batch, nodes, value_heads, value_size = out.shape
+    expect("the delta rule's output", out, (batch, nodes, value_heads, value_size), HALVES, out)
+    expect("the norm's weight", weight, (value_size,), HALVES, out)
+    if gate is not None:
+        expect("the output gate", gate, (batch, nodes, value_heads * value_size), HALVES, out)
+    weight = weight.contiguous()
     normed = torch.empty(batch, nodes, value_heads * value_size, dtype=dtype, device=out.device)
     together = nodes_together(batch * value_heads, nodes)
     block = triton.next_power_of_2(value_size)

@@ -12,7 +12,9 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from specla.ops.kernels.checks import HALVES, expect
 from specla.ops.kernels.grid import nodes_together
+from specla.ops.kernels.launch import side_by_side
 
 
 class Weights(NamedTuple):
@@ -57,10 +59,16 @@ def node_inputs(
         heads: of the layer.
         allow_neg_eigval: doubles beta.
 
+    Raises:
+        SpeclaError: naming the limit, for tensors that the kernel cannot take.
+
     Returns:
         (q [B, T, H, K], normalised and scaled by K^-1/2; k [B, T, H, K], normalised; v [B, T, HV, V], all in raw's
         dtype; g and beta [B, T, HV] float32). All contiguous.
     """
+    raw, window, taps = side_by_side(raw), side_by_side(window), taps.contiguous()
+    gates = side_by_side(gates[0]), side_by_side(gates[1])
+    _check(raw, gates, window, taps, weights, heads)
     batch, nodes, _ = raw.shape
     key_heads, value_heads, key_size, value_size = heads
     q = raw.new_empty(batch, nodes, key_heads, key_size)
@@ -87,6 +95,24 @@ def node_inputs(
         num_warps=max(1, min(4, together * block // 256)),
     )
     return found
+
+
+def _check(
+    raw: Tensor, gates: tuple[Tensor, Tensor], window: Tensor, taps: Tensor, weights: Weights, heads: Heads
+) -> None:
+    key_heads, value_heads, key_size, value_size = heads
+    channels = 2 * key_heads * key_size + value_heads * value_size
+    (batch, nodes), width = raw.shape[:2], weights.convolution.shape[1]
+    expect("raw inputs", raw, (batch, nodes, channels), HALVES, raw)
+    expect("a window", window, (batch, width - 1, channels), (raw.dtype,), raw)
+    expect("taps", taps, (1 if taps.shape[0] == 1 else batch, nodes, width - 1), (torch.int64,), raw)
+    expect("a convolution", weights.convolution, (channels, width), HALVES, raw)
+    if weights.bias is not None:
+        expect("a convolution's bias", weights.bias, (channels,), HALVES, raw)
+    for name, gate in zip("ab", gates, strict=True):
+        expect(f"projection {name}", gate, (batch, nodes, value_heads), HALVES, raw)
+    for name, weight in (("a_log", weights.a_log), ("dt_bias", weights.dt_bias)):
+        expect(name, weight, (value_heads,), HALVES, raw)
 
 
 @triton.jit(do_not_specialize=["T"])

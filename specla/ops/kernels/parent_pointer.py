@@ -6,7 +6,8 @@ import triton.language as tl
 from torch import Tensor
 from triton.language.extra.cuda import gdc_wait
 
-from specla.ops.kernels.launch import check_verify, overlapped, row_stride, side_by_side, strided
+from specla.ops.kernels.checks import check_verify
+from specla.ops.kernels.launch import overlapped, row_stride, side_by_side, strided
 from specla.ops.kernels.walk import Tiles
 from specla.ops.kernels.walk_step import delta_step, load_node
 from specla.ops.types import NodeInputs, TreeTensors, VerifyOutput

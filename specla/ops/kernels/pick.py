@@ -1,11 +1,13 @@
 """The accepted node's dense state copied over the committed one, the convolution's window included."""
 
+import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 from triton.language.extra.cuda import gdc_wait
 
-from specla.ops.kernels.launch import Taken, check_state, overlapped
+from specla.ops.kernels.checks import check_path, check_state, expect
+from specla.ops.kernels.launch import Taken, overlapped
 from specla.ops.kernels.window import CHANNELS, move_window, window_of
 from specla.ops.types import Moving
 
@@ -63,10 +65,12 @@ def pick_state(state: Tensor, states: Tensor, taken: Taken, moving: Moving | Non
         SpeclaError: naming the limit, for tensors that the kernel cannot take.
     """
     check_state(state)
+    check_path(state.shape[0], taken.path, taken.length)
+    expect("states", states, (state.shape[0], states.shape[1], *state.shape[1:]), (torch.float32,), state)
     window, raw = window_of(moving, state)
     path, length = taken.path.contiguous(), taken.length.contiguous()
-    size = state[0].numel()
-    if states.stride(1) != size:
+    size = state.shape[1:].numel()
+    if not states[:1, :1].is_contiguous() or states.stride(1) != size:
         states = states.contiguous()
     _pick_kernel[(triton.cdiv(size, PICK_BLOCK) + triton.cdiv(window.shape[2], CHANNELS), state.shape[0])](
         state, states, path, length, window, raw, path.shape[1], path.shape[0],

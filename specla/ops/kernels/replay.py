@@ -5,7 +5,8 @@ import triton.language as tl
 from torch import Tensor
 from triton.language.extra.cuda import gdc_wait
 
-from specla.ops.kernels.launch import Taken, check_state, overlapped, strided
+from specla.ops.kernels.checks import check_inputs, check_path, check_state
+from specla.ops.kernels.launch import Taken, overlapped, strided
 from specla.ops.kernels.walk_step import delta_step, load_node
 from specla.ops.kernels.window import CHANNELS, move_window, window_of, window_programs
 from specla.ops.types import Moving, NodeInputs
@@ -101,6 +102,8 @@ def replay(
         SpeclaError: naming the limit, for tensors that the kernel cannot take.
     """
     check_state(state)
+    check_inputs(state, inputs)
+    check_path(state.shape[0], taken.path, taken.length)
     batch, value_heads, value_size, key_size = state.shape
     window, raw = window_of(moving, state)
     path, length = taken.path.contiguous(), taken.length.contiguous()

@@ -5,6 +5,7 @@ import triton
 import triton.language as tl
 from triton.language.extra.cuda import gdc_wait
 
+from specla.ops.kernels.checks import check_path, check_ring
 from specla.ops.kernels.launch import Taken, overlapped, strided
 from specla.ops.kernels.window import CHANNELS, move_window, window_of
 from specla.ops.types import Factors, Filled, Moving
@@ -104,9 +105,14 @@ def append(
 
     Returns:
         How full the rings are now, in new memory, since programs of this launch still read the old.
+
+    Raises:
+        SpeclaError: naming the limit, for tensors that the kernel cannot take.
     """
+    check_ring(ring, factors._replace(decay=factors.decay.double()), filled)
+    check_path(ring.k.shape[0], taken.path, taken.length)
     path, length = taken.path.contiguous(), taken.length.contiguous()
-    window, raw = window_of(moving, path)
+    window, raw = window_of(moving, ring.k)
     k, u, decay = strided(factors.k), strided(factors.u), factors.decay.double().contiguous()
     after = Filled(torch.empty_like(filled.used), torch.empty_like(filled.fold))
     batch, places = ring.k.shape[:2]

@@ -4,8 +4,9 @@ With X = V - diag(exp G) K S^T - P U_r, what the committed state and known facto
 
     U = M X,  O = diag(exp G) Q S^T + P' U_r + N X,  M = (I + B)^-1 diag(b),  N = ((A + I) o exp(G_i - G_j) o Q K^T) M
 
-M, N, P and P' depend on a head's keys alone: `tree_solve` makes them, a few programs a head, and `tree_read` reads the
-state, a program for some rows of it, which begin to arrive while the triangle is still being solved.
+M, N, P and P' depend on keys, queries and gates, not on the state or the values: `tree_solve` makes them, a few
+programs a head, and `tree_read` reads the state, a program for some rows of it, which begin to arrive while the
+triangle is still being solved.
 """
 
 from typing import NamedTuple
@@ -15,8 +16,9 @@ import triton
 from torch import Tensor
 
 from specla.errors import SpeclaError
+from specla.ops.kernels.checks import check_verify
 from specla.ops.kernels.held import Held, Pendency
-from specla.ops.kernels.launch import Strided, block_of, check_verify, overlapped, row_stride, side_by_side, strided
+from specla.ops.kernels.launch import Strided, block_of, overlapped, row_stride, side_by_side, strided
 from specla.ops.kernels.tree_read import read_kernel
 from specla.ops.kernels.tree_solve import solve_kernel
 from specla.ops.known import Pending, absorb
@@ -26,6 +28,8 @@ from specla.topology import MAX_NODES
 
 BLOCK_NODES = 64
 """The nodes of one launch. A larger tree takes its first nodes as known factors of the others."""
+MOST_PLACES = 256
+"""Known factors of a row that fit on chip, the first nodes of a larger tree included."""
 FLAT_DEPTH = 8
 """Up to here a triangle is solved level by level."""
 
@@ -126,7 +130,7 @@ def verify_tree(
     Raises:
         SpeclaError: naming the limit, for tensors that the kernels cannot take.
     """
-    check_verify(state, inputs, tree, known)
+    check_verify(state, inputs, tree, known, fold)
     batch, nodes, value_heads = inputs.g.shape
     if nodes > MAX_NODES:
         raise SpeclaError(f"{nodes} nodes: the tree's kernels take up to {MAX_NODES}")
@@ -181,6 +185,8 @@ def _launch(state: Tensor, block: _Block, out: Tensor, u: Tensor, tiles: Tiles |
     batch, nodes, value_heads = block.inputs.g.shape
     key_size, value_size = state.shape[3], state.shape[2]
     held = Held.of(block.known, block.fold, block.inputs.g)
+    if held.places > MOST_PLACES:
+        raise SpeclaError(f"{held.places} known factors of a row: the tree's kernels take up to {MOST_PLACES} at once")
     tiles = tiles or tiles_for(batch * value_heads, nodes, held.pendency)
     sizes = {"H": block.inputs.k.shape[2], "HV": value_heads, "K": key_size, "BT": padded_nodes(nodes)}
     sizes |= {"BR": padded_nodes(held.places)}

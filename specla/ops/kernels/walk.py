@@ -6,11 +6,14 @@ import torch
 import triton
 from torch import Tensor
 
+from specla.errors import SpeclaError
+from specla.ops.kernels.checks import check_verify
 from specla.ops.kernels.held import Held
-from specla.ops.kernels.launch import check_verify, overlapped, strided
+from specla.ops.kernels.launch import overlapped, strided
 from specla.ops.kernels.walk_step import walk_kernel
 from specla.ops.kernels.waves import Wave, hybrid_waves
 from specla.ops.types import Factors, Fold, Known, NodeInputs, TreeTensors, VerifyOutput
+from specla.topology import DraftTree
 
 
 class Tiles(NamedTuple):
@@ -64,7 +67,7 @@ class Walker:
         stored: Stored | None = None,
         tiles: Tiles | None = None,
     ) -> None:
-        check_verify(state, inputs, tree)
+        check_verify(state, inputs, tree, *pending)
         self.state, self.inputs = state, inputs
         self._stored = stored or Stored(state, 0, 0)
         self._qkv = [strided(x) for x in (inputs.q, inputs.k, inputs.v)]
@@ -111,6 +114,12 @@ class Walker:
         return VerifyOutput(self._out, Factors(self.inputs.k, self._u, self._decay), states)
 
 
+def _shared(tree: TreeTensors) -> DraftTree:
+    if not tree.shared:
+        raise SpeclaError("a tree for every row: this kernel takes one that all rows share, and the host knows")
+    return tree.tree
+
+
 def tiles_for(states: int, nodes: int, keeps: bool) -> Tiles:
     """What `specla.bench.tiles` found to be fast on an H200 for so many states in a launch (K = V = 256)."""
     if nodes == 1 and keeps:
@@ -127,6 +136,8 @@ def verify_chain(
     tiles: Tiles | None = None,
 ) -> VerifyOutput:
     """One walk down a chain; with `keeps` the state after every node is stored as well, [B, T, HV, V, K]."""
+    if any(not shape.is_chain for shape in tree.trees):
+        raise SpeclaError("a tree that branches: this kernel walks chains")
     states, stored = None, None
     if keeps:
         states = state.new_empty(state.shape[0], tree.nodes, *state.shape[1:])
@@ -144,7 +155,7 @@ def verify_hybrid(
     tiles: Tiles | None = None,
 ) -> VerifyOutput:
     """Heavy-light chains, a launch a wave; boundary states alone are stored."""
-    waves, slots = hybrid_waves(tree.tree, state.device)
+    waves, slots = hybrid_waves(_shared(tree), state.device)
     stored = None
     if slots:
         states = state.new_empty(slots, *state.shape)
@@ -161,6 +172,6 @@ def verify_sequentially(
     """The decode step once per node, a launch each, its parent's state from memory and its own to memory."""
     states = state.new_empty(state.shape[0], tree.nodes, *state.shape[1:])
     walker = Walker(state, inputs, tree, NOTHING, Stored(states, states.stride(1), states.stride(0)), tiles)
-    for node, parent in enumerate(tree.tree.parents):
+    for node, parent in enumerate(_shared(tree).parents):
         walker.run_nodes(node, 1, parent)
     return walker.finish(states)

@@ -6,23 +6,12 @@ import triton.language as tl
 from torch import Tensor
 from triton.language.extra.cuda import gdc_wait
 
-from specla.errors import SpeclaError
+from specla.ops.kernels.checks import check_path, check_window
 from specla.ops.kernels.launch import overlapped
 from specla.ops.types import Moving
 
 CHANNELS = 256
 """Of a program."""
-
-
-def check_window(moving: Moving) -> None:
-    """Raise SpeclaError where a kernel cannot read them."""
-    window, raw = moving
-    if not window.is_contiguous() or raw.stride(2) != 1 or raw.dtype != window.dtype or window.shape[1] > 4:
-        raise SpeclaError(
-            f"a window of {window.dtype}, {tuple(window.shape)} with strides {window.stride()}, inputs of {raw.dtype} "
-            f"with strides {raw.stride()}: kernels take one dtype, channels side by side, and a contiguous window of "
-            "at most 4 places"
-        )
 
 
 def window_programs(window: Tensor, heads: int) -> int:
@@ -32,10 +21,14 @@ def window_programs(window: Tensor, heads: int) -> int:
 
 
 def window_of(moving: Moving | None, like: Tensor) -> Moving:
-    """What a commit's launch takes: empty where no window is moved along. Raises SpeclaError as `check_window`."""
+    """What a commit's launch takes beside `like` [B, ...]: empty where no window is moved along.
+
+    Raises:
+        SpeclaError: as `check_window`.
+    """
     if moving is None:
         return Moving(*(torch.empty(0, 0, 0, dtype=torch.float32, device=like.device) for _ in range(2)))
-    check_window(moving)
+    check_window(moving, like.shape[0])
     return moving
 
 
@@ -84,8 +77,9 @@ def _move_kernel(
 
 def move(moving: Moving, path: Tensor, length: Tensor) -> None:
     """Move a window along path[b, :length[b]]; where layers are stacked in its rows, paths are those of one layer."""
-    check_window(moving)
     window, raw = moving
+    check_window(moving, window.shape[0])
+    check_path(window.shape[0], path, length)
     _move_kernel[(triton.cdiv(window.shape[2], CHANNELS), window.shape[0])](
         window, raw, path.contiguous(), length.contiguous(), path.shape[1], path.shape[0],
         raw.stride(0), raw.stride(1),

@@ -1,0 +1,167 @@
+"""What a kernel cannot take, said before it is launched: it would read past an end, or take bytes for something else.
+
+All of these raise SpeclaError, naming what is wrong and what is taken. Values are not looked at, which would wait for
+a device: that a path's nodes, the counts of known factors and the places of a bank lie inside is the caller's part.
+"""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from specla.errors import SpeclaError
+from specla.ops.types import Factors, Filled, Fold, Known, Moving, NodeInputs, TreeTensors
+
+SMALLEST_BLOCK = 16
+"""What divides K and V."""
+LARGEST_KEY, LARGEST_VALUE = 256, 512
+"""K and V that fit on chip."""
+MOST_STATES = 65_535
+"""B x HV: what a launch takes in its second and third dimension."""
+WIDEST_WINDOW = 4
+HALVES = (torch.float32, torch.float16, torch.bfloat16)
+"""Compute dtypes."""
+WHOLE = (torch.int64, torch.int32)
+"""Of counts and places."""
+
+
+def check_state(state: Tensor) -> None:
+    """A state [B, HV, V, K], float32."""
+    if state.dim() != 4:
+        raise SpeclaError(f"a state of {tuple(state.shape)}: kernels take [batch, value heads, V, K]")
+    batch, value_heads, value_size, key_size = state.shape
+    if state.dtype != torch.float32 or not state.is_contiguous():
+        raise SpeclaError(f"a state of {state.dtype} with strides {state.stride()}: kernels take contiguous float32")
+    for name, size, largest in (("head_dim", key_size, LARGEST_KEY), ("value head size", value_size, LARGEST_VALUE)):
+        if size % SMALLEST_BLOCK or not 0 < size <= largest:
+            raise SpeclaError(f"{name} {size}: kernels take multiples of {SMALLEST_BLOCK} up to {largest}")
+    if batch * value_heads > MOST_STATES:
+        raise SpeclaError(f"{batch} rows of {value_heads} value heads: kernels take up to {MOST_STATES} states at once")
+
+
+def check_verify(
+    state: Tensor, inputs: NodeInputs, tree: TreeTensors, known: Known | None = None, fold: Fold = None
+) -> None:
+    """What verification reads: a state [B, HV, V, K], T nodes, their tree, and committed factors besides."""
+    check_state(state)
+    check_inputs(state, inputs)
+    nodes, rows = inputs.g.shape[1], tree.parents.shape[0]
+    if not nodes:
+        raise SpeclaError("no nodes: kernels take one or more")
+    if tree.nodes != nodes or rows not in (1, state.shape[0]):
+        shape = f"{state.shape[0]} rows and {nodes} nodes"
+        raise SpeclaError(f"{rows} trees of {tree.nodes} nodes: inputs of {shape} take others")
+    _expect("depths", tree.depths, (rows, nodes), WHOLE)
+    _expect("ancestors", tree.ancestors, (rows, nodes, nodes), (torch.bool,))
+    _one_device(state, tree.parents, tree.depths, tree.ancestors)
+    if known is not None:
+        _check_known(state, inputs, known, fold)
+
+
+def check_inputs(state: Tensor, inputs: NodeInputs) -> None:
+    """The delta rule's inputs of T nodes on a state [B, HV, V, K] that has been checked."""
+    kinds = {x.dtype for x in (inputs.q, inputs.k, inputs.v)}
+    if len(kinds) > 1 or not kinds <= set(HALVES):
+        raise SpeclaError(f"q, k and v of {', '.join(map(str, kinds))}: kernels take one of float32, float16, bfloat16")
+    if inputs.g.dtype != torch.float32 or inputs.beta.dtype != torch.float32:
+        raise SpeclaError(f"g of {inputs.g.dtype}, beta of {inputs.beta.dtype}: kernels take float32")
+    batch, value_heads, value_size, key_size = state.shape
+    nodes, heads = inputs.g.shape[1], inputs.k.shape[2]
+    if not heads or value_heads % heads:
+        raise SpeclaError(f"{value_heads} value heads on {heads} key heads: kernels take multiples")
+    shared, own = (batch, nodes, heads, key_size), (batch, nodes, value_heads)
+    for (name, x), shape in zip(inputs._asdict().items(), (shared, shared, (*own, value_size), own, own), strict=True):
+        if x.shape != shape:
+            raise SpeclaError(f"{name} of {tuple(x.shape)}: a state of {tuple(state.shape)} takes {shape}")
+    _one_device(state, *inputs)
+
+
+def _check_known(state: Tensor, inputs: NodeInputs, known: Known, fold: Fold) -> None:
+    if known.factors.k.dtype != inputs.k.dtype:
+        raise SpeclaError(f"known k of {known.factors.k.dtype} beside k of {inputs.k.dtype}: kernels take one dtype")
+    check_factors("known ", state, known.factors, inputs.k.shape[2])
+    batch = state.shape[0]
+    places = (known.factors.k if known.nodes is None else known.nodes).shape[1]
+    if known.nodes is not None:
+        _expect("known nodes", known.nodes, (batch, places), WHOLE)
+        _one_device(state, known.nodes)
+    if known.valid.dim() == 1:
+        _expect("known counts", known.valid, (batch,), WHOLE)
+    else:
+        _expect("the mask of known factors", known.valid, (batch, places), (torch.bool,))
+    _one_device(state, known.valid)
+    if isinstance(fold, Tensor):
+        _expect("fold", fold, (batch,), (torch.bool,))
+        _one_device(state, fold)
+
+
+def check_factors(name: str, state: Tensor, factors: Factors, heads: int | None = None) -> None:
+    """Compact factors of any number of nodes; `heads` key heads, or any number that divides the value heads."""
+    batch, value_heads, value_size, key_size = state.shape
+    k, u, decay = factors
+    nodes, found = (k.shape[1], k.shape[2]) if k.dim() == 4 else (-1, 0)
+    if not found or value_heads % found or heads not in (None, found):
+        raise SpeclaError(f"{name}k of {tuple(k.shape)}: a state of {tuple(state.shape)} takes other key heads")
+    _expect(f"{name}k", k, (batch, nodes, found, key_size), HALVES)
+    _expect(f"{name}u", u, (batch, nodes, value_heads, value_size), (torch.float32,))
+    _expect(f"{name}decay", decay, (batch, nodes, value_heads), (torch.float64, torch.float32))
+    _one_device(state, *factors)
+
+
+def check_path(rows: int, path: Tensor, length: Tensor) -> None:
+    """Accepted paths [B, L] of some rows, or of one layer where layers are stacked in `rows`."""
+    batch = path.shape[0]
+    if path.dim() != 2 or not path.shape[1] or not batch or rows % batch:
+        raise SpeclaError(f"paths of {tuple(path.shape)} for {rows} rows: kernels take [rows, one node or more]")
+    _expect("paths", path, tuple(path.shape), WHOLE)
+    _expect("their lengths", length, (batch,), WHOLE)
+    _one_device(path, length)
+
+
+def check_window(moving: Moving, rows: int) -> None:
+    """The convolution's window [B, W-1, C] and the nodes' raw inputs [B, T, C]."""
+    window, raw = moving
+    if not window.is_contiguous() or raw.stride(2) != 1 or raw.dtype != window.dtype or window.shape[1] > WIDEST_WINDOW:
+        raise SpeclaError(
+            f"a window of {window.dtype}, {tuple(window.shape)} with strides {window.stride()}, inputs of {raw.dtype} "
+            f"with strides {raw.stride()}: kernels take one dtype, channels side by side, and a contiguous window of "
+            f"at most {WIDEST_WINDOW} places"
+        )
+    if window.shape[0] != rows or raw.shape[0] != rows or raw.shape[2] != window.shape[2]:
+        shapes = f"{tuple(window.shape)} and inputs of {tuple(raw.shape)}"
+        raise SpeclaError(f"a window of {shapes}: kernels take {rows} rows of both, with the same channels")
+    _one_device(window, raw)
+
+
+def check_ring(ring: Factors, factors: Factors, filled: Filled) -> None:
+    """A ring [B, R, ...] that is written in place, the factors [B, T, ...] that go into it, and how full it is."""
+    batch = ring.k.shape[0]
+    kinds = (factors.k.dtype, torch.float32, torch.float64)
+    for name, kept, new, kind in zip(Factors._fields, ring, factors, kinds, strict=True):
+        if not kept.is_contiguous():
+            raise SpeclaError(f"a ring's {name} with strides {kept.stride()}: kernels take it contiguous")
+        _expect(f"a ring's {name}", kept, (batch, ring.k.shape[1], *new.shape[2:]), (kind,))
+        _expect(f"new {name}", new, (batch, factors.k.shape[1], *new.shape[2:]), (kind,))
+    _expect("places in use", filled.used, (batch,), (torch.int64,))
+    _expect("fold", filled.fold, (batch,), (torch.bool,))
+    _one_device(*ring, *factors, *filled)
+
+
+def expect(name: str, x: Tensor, shape: Sequence[int], kinds: Sequence[torch.dtype], like: Tensor) -> None:
+    """A tensor of this shape and one of these dtypes, on the device of `like`."""
+    _expect(name, x, shape, kinds)
+    _one_device(like, x)
+
+
+def _expect(name: str, x: Tensor, shape: Sequence[int], kinds: Sequence[torch.dtype]) -> None:
+    if x.dtype not in kinds:
+        names = " or ".join(str(kind).removeprefix("torch.") for kind in kinds)
+        raise SpeclaError(f"{name} of {x.dtype}: kernels take {names}")
+    if tuple(x.shape) != tuple(shape):
+        raise SpeclaError(f"{name} of {tuple(x.shape)}: kernels take {tuple(shape)}")
+
+
+def _one_device(*tensors: Tensor) -> None:
+    devices = {x.device for x in tensors}
+    if len(devices) > 1 or devices & {torch.device("meta")}:
+        raise SpeclaError(f"tensors on {' and '.join(sorted(map(str, devices)))}: kernels take those of one device")
