@@ -49,7 +49,8 @@ def kernel_markdown(section: Section, kind: str) -> str:
         told += f"\n\n{ratios}"
     floors = _floors(pivot)
     if floors:
-        told += f"\nTime as a multiple of the floor, which moves every byte that must move once:\n\n{floors}"
+        told += "\nTime as a multiple of each strategy's floor, which moves every byte that must move once:"
+        told += f"\n\n{floors}"
     return told + "\n" + _throughout(pivot) + _timings(cells)
 
 
@@ -90,9 +91,14 @@ def _times(pivot: Pivot) -> str:
         times = [row.time_us for row in rows if row.status == "passed" and row.verify != "auto"]
         floors = [row.floor_us for row in rows if pd.notna(row.floor_us)]
         best = min(times, default=float("nan"))
-        floor = _time(min(floors)) if floors else "-"
-        lines.append([*_point(point), *(text(point, column, best) for column in pivot.columns), floor])
+        lines.append([*_point(point), *(text(point, column, best) for column in pivot.columns), _floor(floors)])
     return _table(pivot, lines, "floor")
+
+
+def _floor(floors: list[float]) -> str:
+    """The least time of the bytes that must move; strategies that may move fewer have one of their own."""
+    told = list(dict.fromkeys(_time(floor) for floor in sorted(floors)))
+    return " to ".join((told[0], told[-1]) if len(told) > 1 else told) or "-"
 
 
 def _time(time_us: float) -> str:
