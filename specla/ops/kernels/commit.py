@@ -83,18 +83,15 @@ def _factors_kernel(
 
 
 class Tiles(NamedTuple):
-    """How a commit is cut up: rows and columns of the state in a block, and warps."""
+    """How a commit is cut up: rows of the state in a block, with all of their columns, and warps."""
 
     values: int
-    keys: int
     warps: int
 
 
 def tiles_for(heads: int) -> Tiles:
     """What was measured to be fast on an H200 for so many value heads in a batch (K = V = 256)."""
-    if heads >= 256:
-        return Tiles(32, 64, 4)
-    return Tiles(16 if heads > 32 else 32, 256, 4)
+    return Tiles(16 if 32 < heads < 256 else 32, 4)
 
 
 def commit_factors(

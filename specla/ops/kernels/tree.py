@@ -72,7 +72,7 @@ def tiles_for(heads: int, nodes: int, pending: Pendency = "none") -> Tiles:
     if pending == "beside":
         return Tiles(64, 32 if padded < 64 else 64, 4, 3, None, 4, padded)
     if padded < 64:
-        return Tiles(64, 32, 4, 3, 128, 4 if heads <= 512 else 1, padded)
+        return Tiles(64, 32, 4, 3, 128, 1 if padded == 16 and heads > 512 else 4, padded)
     return Tiles(64, 64, 4, 3, None, 4, 64) if 128 < heads <= 512 else Tiles(64, 32, 4, 3, 168, 4, 64)
 
 
@@ -226,6 +226,6 @@ def _solve(q: Strided, k: Strided, block: _Block, held: Held, sizes: dict[str, i
         q.row, q.node, k.row, k.node, row_stride(ancestors), ancestors.stride(1), row_stride(depths),
         mask_row, mask_node, held.decay.shape[1], held.k.row, held.k.node,
         BC=columns, BK=block_of(sizes["K"]), FLAT=flat, DEPTH=block.deepest, SUMMED=block.decay is not None,
-        num_warps=tiles.solve_warps if padded == 16 else 4, **sizes, **overlapped(g),
+        num_warps=tiles.solve_warps, **sizes, **overlapped(g),
     )  # fmt: skip
     return _Solved(decay, mixing, pending)

@@ -13,11 +13,14 @@ from pathlib import Path
 import triton
 
 INSTRUCTION = re.compile(r"/\*[0-9a-f]{4,}\*/\s+(?:@!?U?P\w+\s+)?(?P<name>[A-Z0-9_.a-z]+)\s*(?P<operands>[^;]*);")
-UNIFORM = re.compile(r"\bUR(\d+)\b")
+UNIFORM = re.compile(r"\bUR(?P<number>\d+)\b(?P<pair>\.64)?")
+PREDICATE = re.compile(r"!?U?P[\dTR]")
 DESCRIPTOR = re.compile(r"(?P<matrix>g?)desc\[UR(?P<first>\d+)\]")
-ZERO = re.compile(r"-?\|?RZ\|?(\.reuse)?")
-WRITERS = ("U", "S2UR", "R2UR", "CS2UR", "VOTEU")
+ZERO = re.compile(r"-?\|?U?RZ\|?(\.reuse)?")
+WRITERS = ("U", "S2UR", "R2UR", "CS2UR", "VOTEU", "REDUX", "ELECT")
 """How the names begin of what writes uniform registers."""
+PREDICATES_ALONE = ("UISETP", "UFSETP", "UPSETP", "UPLOP3", "UR2UP", "R2UP")
+"""How the names begin of what writes predicates and no register."""
 
 
 def cuobjdump(cubin: bytes, option: str) -> str:
@@ -41,7 +44,7 @@ def unwritten(instructions: str) -> list[str]:
     for instruction in INSTRUCTION.finditer(instructions):
         name, operands = instruction["name"], [x.strip() for x in instruction["operands"].split(",")]
         results = _results(name, operands)
-        reads = _reads([x for i, x in enumerate(operands) if i not in results])
+        reads = _reads(name, [x for i, x in enumerate(operands) if i not in results])
         if missing := reads - written:
             found.append(f"{name} {', '.join(operands)}")
             written |= missing
@@ -63,12 +66,12 @@ def zero_products(instructions: str) -> list[str]:
 
 def _results(name: str, operands: list[str]) -> list[int]:
     """Which operand is a uniform register that is written: the first, or the one behind a predicate."""
-    if not name.startswith(WRITERS):
+    if not name.startswith(WRITERS) or name.startswith(PREDICATES_ALONE):
         return []
-    for place, operand in enumerate(operands):
+    for place, operand in enumerate(operands[:2]):
         if UNIFORM.fullmatch(operand):
             return [place]
-        if not operand.startswith("UP"):
+        if not PREDICATE.fullmatch(operand):
             break
     return []
 
@@ -79,13 +82,19 @@ def _width(name: str) -> int:
     return 2 if ".64" in name or ".WIDE" in name or name.startswith("CS2UR") else 1
 
 
-def _reads(operands: list[str]) -> set[int]:
-    """Uniform registers among operands.
+def _reads(name: str, operands: list[str]) -> set[int]:
+    """Uniform registers among the operands that are no results.
 
     Descriptors take two; those of a matrix product four, of which the first two are of an operand that may lie in
     registers.
     """
-    reads = {int(number) for operand in operands for number in UNIFORM.findall(operand)}
+    reads = set()
+    for operand in operands:
+        for found in UNIFORM.finditer(operand):
+            reads |= {int(found["number"]), int(found["number"]) + bool(found["pair"])}
+    for operand in _pairs(name, operands):
+        if register := UNIFORM.fullmatch(operand):
+            reads.add(int(register["number"]) + 1)
     in_registers = len(operands) > 1 and re.match(r"R\d+", operands[1]) is not None
     for operand in operands:
         if descriptor := DESCRIPTOR.search(operand):
@@ -96,3 +105,12 @@ def _reads(operands: list[str]) -> set[int]:
             else:
                 reads.add(first + 1)
     return reads
+
+
+def _pairs(name: str, operands: list[str]) -> list[str]:
+    """Which operands are numbers of 64 bits: all of a sum, and what a wide product is added to."""
+    if name.startswith("UIADD3.64"):
+        return operands
+    if name.startswith(("UIMAD.WIDE", "IMAD.WIDE")):
+        return [x for x in operands if not PREDICATE.fullmatch(x)][-1:]
+    return []
