@@ -261,7 +261,8 @@ def test_train_on_own_text(run: Run, tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_an_interrupt_keeps_what_was_finished(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "specla.cli.main", "bench", "e2e", "experiment=bench"]
-    command += ["workload.prompts=1", "workload.max_new_tokens=6"]
+    # The second half of the cells takes long enough to be interrupted on any machine.
+    command += ["workload.prompts=1", "workload.max_new_tokens=6,64"]
     process = subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True)
     records = None
     for _ in range(600):

@@ -104,7 +104,7 @@ def test_every_strategy_stands_beside_the_floor_and_says_how_it_was_timed(tmp_pa
         for r in verify_run(GPU, (1, 8, 32, 128), (2, 16), (8, 64))
     ]
     text = kernel_markdown(section_of(tmp_path / "gpu", records), "verify")
-    table = text[text.index("as a multiple of the floor") : text.index("| strategy |")].splitlines()
+    table = text[text.index("as a multiple of each strategy's floor") : text.index("| strategy |")].splitlines()
     for kind, missing in (("chain-l", 0), ("kary-b2", 1)):
         found = [line.split(" | ")[2:] for line in table if line.startswith(f"| {kind}")]
         assert len(found) == 8 and all(len(line) == 7 and line.count("-") == missing for line in found)
