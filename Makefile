@@ -35,7 +35,7 @@ bench-gpu: $(STAMP) ## every operation at the published 1.3B shape on one GPU, t
 test: lint ## ruff, mypy, and every test
 	$(BIN)/python -m pytest -q -n 2 tests
 
-test-gpu: $(STAMP) ## the tests that need a GPU, then the kernels of verification under compute-sanitizer
+test-gpu: $(STAMP) ## the tests that need a GPU, then some of the kernels' under compute-sanitizer
 	@command -v compute-sanitizer > /dev/null || { \
 	  echo 'make test-gpu needs compute-sanitizer, which comes with the CUDA toolkit: put it on the path' >&2; exit 1; }
 	$(BIN)/python -m pytest -q -n 8 -m gpu tests

@@ -80,7 +80,6 @@ class Method:
             self.verify,
             self.recover,
             subject.stop,
-            subject.sampling,
         )
         return decoding if self.adaptive is None else decoding.adapt(self.adaptive)
 

@@ -150,9 +150,7 @@ class Subject:
 
     def _trace(self, item: Item) -> list[list[int]]:
         stop = StopRule(self.stop.max_new_tokens + self.depth)
-        decoding = Decoding(
-            self.model, item.start, chain(0), NoDrafter(), get_verify("ar"), "in_place", stop, self.sampling
-        )
+        decoding = Decoding(self.model, item.start, chain(0), NoDrafter(), get_verify("ar"), "in_place", stop)
         while not decoding.done:
             decoding.step()
         return decoding.emitted

@@ -19,6 +19,7 @@ from specla.cli.kernels import kernel_lines
 if TYPE_CHECKING:
     from specla.report.compare import Comparison
 
+_DECODE_COLUMNS = ("verify", "drafter", "topology", "workload", "speedup (95 %)", "tau", "tok/s", "text")
 _PLAIN_WIDTH = 120
 """Where stdout is no terminal, a table is as wide as this."""
 
@@ -102,14 +103,14 @@ def print_results(document: Document) -> None:
 
 
 def _print_decodes(shown: Console, cells: Sequence[Mapping[str, Any]], one_workload: bool) -> None:
-    names = ["verify", "drafter", "topology", *([] if one_workload else ["workload"])]
-    table = _table(*names, "speedup (95 %)", "tau", "tok/s", "text")
+    left_out = "workload" if one_workload else ""
+    table = _table(*(name for name in _DECODE_COLUMNS if name != left_out))
     recovers: dict[str, set[str]] = {}
     for cell in cells:
         recovers.setdefault(cell["method"]["verify"], set()).add(cell["method"]["recover"])
     for cell in cells:
         told = _result(cell, len(recovers[cell["method"]["verify"]]) > 1)
-        table.add_row(*told[: len(names)], *told[4:])
+        table.add_row(*(text for name, text in zip(_DECODE_COLUMNS, told, strict=True) if name != left_out))
     shown.print(table)
 
 

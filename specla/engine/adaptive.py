@@ -10,6 +10,8 @@ drafting no longer pays a shallow cut is tried now and then, the less often the 
 
 from collections import deque
 from collections.abc import Sequence
+from itertools import accumulate
+from operator import mul
 from statistics import median
 from typing import NamedTuple
 
@@ -74,8 +76,9 @@ class Adaptive:
         # Deepest first: its acceptance is what the shallow ones need to know as well.
         if untried := [depth for depth in self.cuts if self.steps[depth] < TRIALS]:
             return max(untried)
-        best = max(self.cuts, key=self.rate)
-        if best and self.rate(best) > GAIN * self.rate(0):
+        rates = self.rates()
+        best = max(rates, key=rates.__getitem__)
+        if best and rates[best] > GAIN * rates[0]:
             self._idle, self._patience = 0, FIRST_PROBE
             return best
         self._idle += 1
@@ -84,20 +87,19 @@ class Adaptive:
         self._idle, self._patience = 0, min(2 * self._patience, LAST_PROBE)
         return min(depth for depth in self.cuts if depth)
 
-    def alpha(self, depth: int) -> float:
-        """The share accepted at a depth, from 1, of what reached it."""
-        above = self.alpha(depth - 1) if depth > 1 else 0.5
-        return (self._accepted[depth - 1] + DOUBT * above) / (self._reached[depth - 1] + DOUBT)
+    def alphas(self) -> list[float]:
+        """The share accepted at depth 1, 2, ... of what reached it."""
+        shares, above = [], 0.5
+        for reached, accepted in zip(self._reached, self._accepted, strict=True):
+            above = (accepted + DOUBT * above) / (reached + DOUBT)
+            shares.append(above)
+        return shares
 
-    def rate(self, depth: int) -> float:
-        """Tokens per second of a cut; of one whose time is not known yet, none."""
-        if not self._times[depth]:
-            return 0.0
-        tokens = path = 1.0
-        for level in range(1, depth + 1):
-            path *= self.alpha(level)
-            tokens += path
-        return tokens / median(self._times[depth])
+    def rates(self) -> dict[int, float]:
+        """Tokens per second by depth of the cut; none of one whose time is not known yet."""
+        # 1, alpha_1, alpha_1 alpha_2, ...: what each level adds.
+        tokens = list(accumulate(accumulate(self.alphas(), mul, initial=1.0)))
+        return {depth: tokens[depth] / median(times) if times else 0.0 for depth, times in self._times.items()}
 
     def observe(self, outcome: Outcome) -> None:
         """Take a step's outcome, to be counted `lag` steps later."""
@@ -115,8 +117,8 @@ class Adaptive:
     def told(self) -> str:
         """Which cuts were taken, in words."""
         total = max(1, sum(self.steps.values()))
-        names = {0: "no drafts"}
-        parts = [f"{names.get(d, f'depth {d}')} in {100 * n / total:.0f} %" for d, n in self.steps.items()]
+        cuts = ((f"depth {depth}" if depth else "no drafts", steps) for depth, steps in self.steps.items())
+        parts = [f"{name} in {100 * steps / total:.0f} %" for name, steps in cuts]
         return f"adaptive: {', '.join(parts)} of {total} steps"
 
 

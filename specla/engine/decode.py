@@ -5,7 +5,7 @@ Autoregressive decoding is this loop with zero drafts: same sampler, dtype, stop
 
 import time
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import torch
@@ -50,12 +50,14 @@ class Prefilled:
         state: all prompt tokens committed.
         roots: [B], the first token of each row, already emitted, not yet in the state.
         rows: [B] int64, identities in the noise.
+        sampling: how the roots were chosen, and all that follows is.
     """
 
     prompts: list[list[int]]
     state: DecodeState
     roots: list[int]
     rows: Tensor
+    sampling: Sampling
 
 
 @torch.inference_mode()
@@ -79,7 +81,7 @@ def prefill(
     if not logits.isfinite().all():
         raise SpeclaError("the model's logits are not finite after the prompt: its weights or config are broken")
     roots = choose(logits, sampling, row_ids, state.lengths)
-    return Prefilled([list(p) for p in prompts], state, roots.tolist(), row_ids)
+    return Prefilled([list(p) for p in prompts], state, roots.tolist(), row_ids, sampling)
 
 
 @dataclass(frozen=True)
@@ -120,7 +122,6 @@ class Decoding:
         verify: strategy that makes what `recover` needs.
         recover: the recovery strategy, by name alone where its ring is the usual one.
         stop: when rows end.
-        sampling: how tokens are chosen.
     """
 
     def __init__(
@@ -132,10 +133,9 @@ class Decoding:
         verify: VerifyStrategy,
         recover: str | Recovery,
         stop: StopRule,
-        sampling: Sampling,
     ) -> None:
         self.model, self.start, self.tree, self.drafter = model, start, tree, drafter
-        self.verify, self.stop, self.sampling = verify, stop, sampling
+        self.verify, self.stop = verify, stop
         self.state = start.state.clone()
         chosen = Recovery(recover) if isinstance(recover, str) else recover
         self.recovery = EngineRecovery(chosen.name, model, self.state, tree.depth + 1, chosen.ring)
@@ -168,8 +168,7 @@ class Decoding:
         hidden, records = self.model.forward_nodes(tokens, tree, recovery.layers(), verify)
         logits = self.model.logits(hidden)
         verified = time.perf_counter()
-        acceptance = accept(logits, tokens, tree, self.sampling, self.start.rows, self.state.lengths)
-        running = [not finished for finished in self.finished]
+        acceptance = accept(logits, tokens, tree, self.start.sampling, self.start.rows, self.state.lengths)
         emitted, accepted = self._emit(acceptance)
         decided = time.perf_counter()
         self._commit(acceptance, records, recovery)
@@ -183,7 +182,7 @@ class Decoding:
             committed - decided,
         )
         if self.adaptive is not None:
-            taken = [a for a, ran in zip(accepted, running, strict=True) if ran]
+            taken = [a for a, kept in zip(accepted, emitted, strict=True) if kept]
             self.adaptive.observe(outcome_of(asked.depth, draft.tree.depth, taken, observed - started))
         path = [nodes[: a + 1] for nodes, a in zip(acceptance.path.tolist(), accepted, strict=True)]
         return Step(emitted, accepted, draft.tree, path, seconds)
@@ -229,9 +228,9 @@ def trace_rows(decoding: Decoding) -> None:
         return
     texts = [[*prompt, *out[:-1]] for prompt, out in zip(decoding.start.prompts, decoding.emitted, strict=True)]
     roots = [tokens[-1] for tokens in decoding.emitted]
-    here = Prefilled(texts, decoding.recovery.settled_copy(), roots, decoding.start.rows)
+    here = replace(decoding.start, prompts=texts, state=decoding.recovery.settled_copy(), roots=roots)
     stop = StopRule(decoding.stop.max_new_tokens + decoding.tree.depth)
-    ar = Decoding(decoding.model, here, chain(0), NoDrafter(), get_verify("ar"), "in_place", stop, decoding.sampling)
+    ar = Decoding(decoding.model, here, chain(0), NoDrafter(), get_verify("ar"), "in_place", stop)
     while not ar.done:
         ar.step()
     for row in rows:

@@ -116,7 +116,7 @@ def decode(alpha: object, tree: DraftTree, limit: int, eos: Iterable[int] = ()) 
     texts = ar_texts(model, start, sampling, limit + tree.depth + 1)
     drafter = OracleDrafter(alpha, texts, model.config.vocab_size, 1)  # type: ignore[arg-type]
     verify, stop = get_verify("tree"), StopRule(limit, frozenset(eos))
-    decoding, steps = Decoding(model, start, tree, drafter, verify, "factors", stop, sampling), list[Step]()
+    decoding, steps = Decoding(model, start, tree, drafter, verify, "factors", stop), list[Step]()
     while not decoding.done:
         steps.append(decoding.step())
     return counts([("", [(one, row) for one in steps]) for row in range(3)]), decoding.emitted

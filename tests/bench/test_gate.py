@@ -1,5 +1,7 @@
 """The losslessness gate: exact, near ties that are counted, and everything else that must fail."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -48,7 +50,7 @@ def test_another_text_from_the_first_token_on_fails() -> None:
     """AR's own continuation of a wrong first token: every later token is the target's choice."""
     start, texts = started(lively_model(), GREEDY)
     root = (start.roots[0] + 1) % 97
-    begun = Prefilled(start.prompts, start.state, [root, *start.roots[1:]], start.rows)
+    begun = replace(start, roots=[root, *start.roots[1:]])
     other = ar_texts(lively_model(), begun, GREEDY, LIMIT)
     assert other[0] != texts[0] and other[1:] == texts[1:]
     assert check_texts(lively_model(), start, other, texts, GREEDY, STOP).lossless is Lossless.FAILED

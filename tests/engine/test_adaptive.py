@@ -73,9 +73,9 @@ def test_outcomes_count_only_when_they_are_known() -> None:
     adaptive = Adaptive(chain(1), lag=3)
     for _ in range(3):
         adaptive.observe(Outcome(1, [1], [1], 1.0))
-        assert adaptive.alpha(1) == 0.5 and adaptive.rate(1) == 0.0
+        assert adaptive.alphas() == [0.5] and adaptive.rates()[1] == 0.0
     adaptive.observe(Outcome(1, [1], [1], 1.0))
-    assert adaptive.alpha(1) == pytest.approx(2 / 3) and adaptive.rate(1) == pytest.approx(1 + 2 / 3)
+    assert adaptive.alphas() == [pytest.approx(2 / 3)] and adaptive.rates()[1] == pytest.approx(1 + 2 / 3)
 
 
 def test_outcomes_are_of_rows_that_run() -> None:
@@ -94,7 +94,7 @@ def test_the_text_is_ars(pair: tuple[str, str]) -> None:
     adaptive = _Turns(tree)
     strategy = get_verify(verify, pairs.NEEDS[recover])
     drafter = oracle(model, texts, [[0.7, 0.2]])
-    decoding = Decoding(model, start, tree, drafter, strategy, recover, StopRule(48), GREEDY).adapt(adaptive)
+    decoding = Decoding(model, start, tree, drafter, strategy, recover, StopRule(48)).adapt(adaptive)
     while not decoding.done:
         decoding.step()
     assert decoding.emitted == [text[:48] for text in texts]
@@ -114,7 +114,7 @@ def test_without_drafts_it_is_ar() -> None:
     model = lively_model()
     start = prefill(model, prompts(5), GREEDY)
     ways = chain(0), NoDrafter(), get_verify("tree", pairs.NEEDS["factors"]), "factors"
-    decoding = Decoding(model, start, *ways, StopRule(8), GREEDY).adapt(Adaptive(chain(0)))
+    decoding = Decoding(model, start, *ways, StopRule(8)).adapt(Adaptive(chain(0)))
     while not decoding.done:
         decoding.step()
     assert decoding.emitted == [text[:8] for text in ar_texts(model, start, GREEDY, 8)]

@@ -1,6 +1,7 @@
 """AR's texts, the models that write them, and decodes to hold against them."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -43,7 +44,8 @@ def decoding(
     """A decode of this pair; its trees are chains where it can do no others."""
     verify, recover = pair
     strategy = get_verify(verify, pairs.NEEDS[recover])
-    return Decoding(model, start, tree, drafter, strategy, recover, StopRule(limit, frozenset(eos)), sampling)
+    start = replace(start, sampling=sampling)
+    return Decoding(model, start, tree, drafter, strategy, recover, StopRule(limit, frozenset(eos)))
 
 
 def finish(decoding: Decoding) -> list[Step]:

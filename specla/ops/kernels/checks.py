@@ -21,6 +21,7 @@ MOST_STATES = 65_535
 WIDEST_WINDOW = 4
 HALVES = (torch.float32, torch.float16, torch.bfloat16)
 """Compute dtypes."""
+DECAYS = (torch.float64, torch.float32)
 WHOLE = (torch.int64, torch.int32)
 """Of counts and places."""
 
@@ -51,9 +52,9 @@ def check_verify(
     if tree.nodes != nodes or rows not in (1, state.shape[0]):
         shape = f"{state.shape[0]} rows and {nodes} nodes"
         raise SpeclaError(f"{rows} trees of {tree.nodes} nodes: inputs of {shape} take others")
-    _expect("depths", tree.depths, (rows, nodes), WHOLE)
-    _expect("ancestors", tree.ancestors, (rows, nodes, nodes), (torch.bool,))
-    _one_device(state, tree.parents, tree.depths, tree.ancestors)
+    for name, x in (("parents", tree.parents), ("depths", tree.depths)):
+        expect(name, x, (rows, nodes), WHOLE, state)
+    expect("ancestors", tree.ancestors, (rows, nodes, nodes), (torch.bool,), state)
     if known is not None:
         _check_known(state, inputs, known, fold)
 
@@ -83,16 +84,13 @@ def _check_known(state: Tensor, inputs: NodeInputs, known: Known, fold: Fold) ->
     batch = state.shape[0]
     places = (known.factors.k if known.nodes is None else known.nodes).shape[1]
     if known.nodes is not None:
-        _expect("known nodes", known.nodes, (batch, places), WHOLE)
-        _one_device(state, known.nodes)
+        expect("known nodes", known.nodes, (batch, places), WHOLE, state)
     if known.valid.dim() == 1:
-        _expect("known counts", known.valid, (batch,), WHOLE)
+        expect("known counts", known.valid, (batch,), WHOLE, state)
     else:
-        _expect("the mask of known factors", known.valid, (batch, places), (torch.bool,))
-    _one_device(state, known.valid)
+        expect("the mask of known factors", known.valid, (batch, places), (torch.bool,), state)
     if isinstance(fold, Tensor):
-        _expect("fold", fold, (batch,), (torch.bool,))
-        _one_device(state, fold)
+        expect("fold", fold, (batch,), (torch.bool,), state)
 
 
 def check_factors(name: str, state: Tensor, factors: Factors, heads: int | None = None) -> None:
@@ -102,10 +100,9 @@ def check_factors(name: str, state: Tensor, factors: Factors, heads: int | None 
     nodes, found = (k.shape[1], k.shape[2]) if k.dim() == 4 else (-1, 0)
     if not found or value_heads % found or heads not in (None, found):
         raise SpeclaError(f"{name}k of {tuple(k.shape)}: a state of {tuple(state.shape)} takes other key heads")
-    _expect(f"{name}k", k, (batch, nodes, found, key_size), HALVES)
-    _expect(f"{name}u", u, (batch, nodes, value_heads, value_size), (torch.float32,))
-    _expect(f"{name}decay", decay, (batch, nodes, value_heads), (torch.float64, torch.float32))
-    _one_device(state, *factors)
+    expect(f"{name}k", k, (batch, nodes, found, key_size), HALVES, state)
+    expect(f"{name}u", u, (batch, nodes, value_heads, value_size), (torch.float32,), state)
+    expect(f"{name}decay", decay, (batch, nodes, value_heads), DECAYS, state)
 
 
 def check_path(rows: int, path: Tensor, length: Tensor) -> None:
@@ -113,9 +110,8 @@ def check_path(rows: int, path: Tensor, length: Tensor) -> None:
     batch = path.shape[0]
     if path.dim() != 2 or not path.shape[1] or not batch or rows % batch:
         raise SpeclaError(f"paths of {tuple(path.shape)} for {rows} rows: kernels take [rows, one node or more]")
-    _expect("paths", path, tuple(path.shape), WHOLE)
-    _expect("their lengths", length, (batch,), WHOLE)
-    _one_device(path, length)
+    expect("paths", path, path.shape, WHOLE, path)
+    expect("their lengths", length, (batch,), WHOLE, path)
 
 
 def check_window(moving: Moving, rows: int) -> None:
@@ -136,29 +132,25 @@ def check_window(moving: Moving, rows: int) -> None:
 def check_ring(ring: Factors, factors: Factors, filled: Filled) -> None:
     """A ring [B, R, ...] that is written in place, the factors [B, T, ...] that go into it, and how full it is."""
     batch = ring.k.shape[0]
-    kinds = (factors.k.dtype, torch.float32, torch.float64)
+    kinds = ((factors.k.dtype,), (torch.float32,), DECAYS)
     for name, kept, new, kind in zip(Factors._fields, ring, factors, kinds, strict=True):
         if not kept.is_contiguous():
             raise SpeclaError(f"a ring's {name} with strides {kept.stride()}: kernels take it contiguous")
-        _expect(f"a ring's {name}", kept, (batch, ring.k.shape[1], *new.shape[2:]), (kind,))
-        _expect(f"new {name}", new, (batch, factors.k.shape[1], *new.shape[2:]), (kind,))
-    _expect("places in use", filled.used, (batch,), (torch.int64,))
-    _expect("fold", filled.fold, (batch,), (torch.bool,))
-    _one_device(*ring, *factors, *filled)
+        # The first: a ring's decays are float64, whatever those are that go into it.
+        expect(f"a ring's {name}", kept, (batch, ring.k.shape[1], *new.shape[2:]), kind[:1], ring.k)
+        expect(f"new {name}", new, (batch, factors.k.shape[1], *new.shape[2:]), kind, ring.k)
+    expect("places in use", filled.used, (batch,), (torch.int64,), ring.k)
+    expect("fold", filled.fold, (batch,), (torch.bool,), ring.k)
 
 
 def expect(name: str, x: Tensor, shape: Sequence[int], kinds: Sequence[torch.dtype], like: Tensor) -> None:
     """A tensor of this shape and one of these dtypes, on the device of `like`."""
-    _expect(name, x, shape, kinds)
-    _one_device(like, x)
-
-
-def _expect(name: str, x: Tensor, shape: Sequence[int], kinds: Sequence[torch.dtype]) -> None:
     if x.dtype not in kinds:
         names = " or ".join(str(kind).removeprefix("torch.") for kind in kinds)
         raise SpeclaError(f"{name} of {x.dtype}: kernels take {names}")
     if tuple(x.shape) != tuple(shape):
         raise SpeclaError(f"{name} of {tuple(x.shape)}: kernels take {tuple(shape)}")
+    _one_device(like, x)
 
 
 def _one_device(*tensors: Tensor) -> None:

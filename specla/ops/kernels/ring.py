@@ -109,7 +109,7 @@ def append(
     Raises:
         SpeclaError: naming the limit, for tensors that the kernel cannot take.
     """
-    check_ring(ring, factors._replace(decay=factors.decay.double()), filled)
+    check_ring(ring, factors, filled)
     check_path(ring.k.shape[0], taken.path, taken.length)
     path, length = taken.path.contiguous(), taken.length.contiguous()
     window, raw = window_of(moving, ring.k)

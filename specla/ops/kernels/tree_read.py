@@ -121,10 +121,11 @@ def read_kernel(
     o_t, o_v = tl.arange(0, BT), i_v * BV + tl.arange(0, BV)
     nodes = o_t < T
     # The keys and queries of all nodes in turn: one product serves both.
-    o_n = tl.arange(0, 2 * BT) // 2
+    o_row = tl.arange(0, 2 * BT)
+    o_n = o_row // 2
     p_q += i_b.to(tl.int64) * q_row + (i_h // (HV // H)) * K
     p_k += i_b.to(tl.int64) * k_row + (i_h // (HV // H)) * K
-    is_key = (tl.arange(0, 2 * BT) % 2 == 0)[:, None]
+    is_key = (o_row % 2 == 0)[:, None]
     p_nodes = tl.where(is_key, p_k + o_n[:, None] * k_node, p_q + o_n[:, None] * q_node)
     p_state += (i_bh.to(tl.int64) * V + o_v[:, None]) * K
     o_r = tl.arange(0, BR)
@@ -169,11 +170,11 @@ def read_kernel(
     # Negative, as M and N are stored: ptxas 12.8 takes a sum of tensor cores for zero where its sign is turned.
     left, out = read_k * grown - b_v, read_q * grown
     if KNOWN and not ALL_FOLD:
-        p_pending += i_bh.to(tl.int64) * (4 * BT * BR) + tl.arange(0, 2 * BT)[:, None] * BR + o_r[None, :]
+        p_pending += i_bh.to(tl.int64) * (4 * BT * BR) + o_row[:, None] * BR + o_r[None, :]
         from_k, from_q = _pairs(_product_of_stored(known_high, known_low, p_pending, 2 * BT * BR))
         left, out = left + from_k, out + from_q
     x_high, x_low = halves(left, tl.bfloat16)
-    p_mixing += i_bh.to(tl.int64) * (4 * BT * BT) + tl.arange(0, 2 * BT)[:, None] * BT + o_t[None, :]
+    p_mixing += i_bh.to(tl.int64) * (4 * BT * BT) + o_row[:, None] * BT + o_t[None, :]
     b_u, mixed = _pairs(_product_of_stored(x_high, x_low, p_mixing, 2 * BT * BT))
     o_out = i_b.to(tl.int64) * out_row + (o_t[None, :] * HV + i_h) * V + o_v[:, None]
     tl.store(p_u + o_out, b_u, mask=nodes[None, :])
