@@ -16,7 +16,7 @@ from specla.ops.conv import conv_nodes, conv_sequence
 from specla.ops.gates import gates, l2_normalise
 from specla.ops.linear import PackedLinear
 from specla.ops.norm import gated_rms_norm, rms_norm
-from specla.ops.types import Fold, Known, NodeInputs, TreeTensors, VerifyOutput
+from specla.ops.types import Bank, Fold, Known, NodeInputs, TreeTensors, VerifyOutput
 from specla.ops.verify import VerifyStrategy
 
 
@@ -39,12 +39,20 @@ class LayerRecord:
 
 @dataclass(frozen=True)
 class LayerState:
-    """One layer's slice of a decode state: recurrent [B, HV, V, K], window [B, W-1, C], and what is not folded yet."""
+    """One layer's slice of a decode state.
+
+    Attributes:
+        recurrent: [B, HV, V, K].
+        window: [B, W-1, C].
+        known, fold: what is not folded yet.
+        bank: where the next verification leaves its factors, or None for memory of its own.
+    """
 
     recurrent: Tensor
     window: Tensor
     known: Known | None = None
     fold: Fold = None
+    bank: Bank | None = None
 
 
 class RMSNorm(nn.Module):
@@ -180,15 +188,17 @@ class GatedDeltaNet(nn.Module):
         self, x: Tensor, tree: TreeTensors, state: LayerState, verify: VerifyStrategy
     ) -> tuple[Tensor, LayerRecord]:
         """Run the nodes of a draft tree, x [B, T, hidden], on a committed state that only a fold may write."""
-        raw, gate, inputs = self.node_inputs(x, tree, state.window)
-        output = verify.verify(state.recurrent, inputs, tree, state.known, state.fold)
+        raw, gate, inputs = self.node_inputs(x, tree, state.window, state.bank)
+        output = verify.verify(state.recurrent, inputs, tree, state.known, state.fold, state.bank)
         return self.finish(output.out, gate, x.dtype), LayerRecord(x, raw, inputs, output)
 
-    def node_inputs(self, x: Tensor, tree: TreeTensors, window: Tensor) -> tuple[Tensor, Tensor | None, NodeInputs]:
+    def node_inputs(
+        self, x: Tensor, tree: TreeTensors, window: Tensor, bank: Bank | None = None
+    ) -> tuple[Tensor, Tensor | None, NodeInputs]:
         """(raw convolution inputs, output gate or None, the delta rule's inputs) of the nodes; window [B, W-1, C]."""
         raw, gate, a, b = self.project(x)
         if raw.is_cuda:
-            return raw, gate, self._fused_inputs(raw, a, b, window, tree.taps)
+            return raw, gate, self._fused_inputs(raw, (a, b), window, tree.taps, bank)
         conv_weight, conv_bias = self._conv_weights()
         return raw, gate, self.delta_inputs(conv_nodes(raw, window, conv_weight, conv_bias, tree.taps), a, b)
 
@@ -196,7 +206,7 @@ class GatedDeltaNet(nn.Module):
         """The delta rule's inputs of accepted tokens, again: x [B, L, hidden] along the path, window [B, W-1, C]."""
         raw, _, a, b = self.project(x)
         if raw.is_cuda:
-            return self._fused_inputs(raw, a, b, window, self._chain_taps(window, x.shape[1]))
+            return self._fused_inputs(raw, (a, b), window, self._chain_taps(window, x.shape[1]))
         conv_weight, conv_bias = self._conv_weights()
         return self.delta_inputs(conv_sequence(raw, window, conv_weight, conv_bias)[0], a, b)
 
@@ -206,13 +216,15 @@ class GatedDeltaNet(nn.Module):
         before = torch.arange(-window.shape[1], 0, device=window.device)
         return torch.arange(tokens, device=window.device)[None, :, None] + before
 
-    def _fused_inputs(self, raw: Tensor, a: Tensor, b: Tensor, window: Tensor, taps: Tensor) -> NodeInputs:
+    def _fused_inputs(
+        self, raw: Tensor, gates: tuple[Tensor, Tensor], window: Tensor, taps: Tensor, bank: Bank | None = None
+    ) -> NodeInputs:
         """Convolution, norms and gates in one kernel."""
         from specla.ops.kernels import node_inputs as kernel
 
         weights = kernel.Weights(*self._conv_weights(), self.A_log, self.dt_bias)
         heads, doubled = kernel.Heads(*self.config.head_shape), self.config.allow_neg_eigval
-        return NodeInputs(*kernel.node_inputs(raw, (a, b), window, taps, weights, heads, doubled))
+        return NodeInputs(*kernel.node_inputs(raw, gates, window, taps, weights, heads, doubled, bank))
 
 
 class GatedMLP(nn.Module):

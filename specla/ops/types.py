@@ -14,6 +14,7 @@ from specla.topology import DraftTree
 
 __all__ = [
     "CONV_WIDTH",
+    "Bank",
     "Factors",
     "Filled",
     "Fold",
@@ -61,6 +62,19 @@ class Factors(NamedTuple):
     def rows(self, start: int, stop: int) -> "Factors":
         """Rows start..stop-1, as views."""
         return Factors(*(x[start:stop] for x in self))
+
+
+class Bank(NamedTuple):
+    """Memory that one layer's verification fills, a slice of that of all layers: one launch then commits them all."""
+
+    k: Tensor
+    """[B, T, H, K]"""
+    u: Tensor
+    """[B, T, HV, V] float32."""
+    decay: Tensor
+    """[B, T, HV] float64."""
+    raw: Tensor
+    """[B, T, C], the convolution's inputs."""
 
 
 class Known(NamedTuple):

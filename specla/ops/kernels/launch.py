@@ -2,7 +2,11 @@
 
 from typing import NamedTuple
 
+import torch
 from torch import Tensor
+
+from specla.errors import SpeclaError
+from specla.ops.types import Bank, NodeInputs
 
 BLOCKS = (256, 128, 64, 32, 16)
 
@@ -34,6 +38,18 @@ def strided(x: Tensor) -> Strided:
     if x.stride(3) != 1 or x.stride(2) != x.shape[3]:
         x = x.contiguous()
     return Strided(x, x.stride(0), x.stride(1))
+
+
+def factor_memory(inputs: NodeInputs, bank: Bank | None) -> tuple[Tensor, Tensor]:
+    """(u [B, T, HV, V] float32, decay [B, T, HV] float64) to be filled: a bank's, or new."""
+    if bank is None:
+        u = torch.empty(inputs.v.shape, dtype=torch.float32, device=inputs.v.device)
+        return u, torch.empty(inputs.g.shape, dtype=torch.float64, device=inputs.g.device)
+    for x, shape, dtype in ((bank.u, inputs.v.shape, torch.float32), (bank.decay, inputs.g.shape, torch.float64)):
+        if x.shape != shape or x.dtype != dtype or not x.is_contiguous():
+            kind = f"{x.dtype} of {tuple(x.shape)} with strides {x.stride()}"
+            raise SpeclaError(f"a bank's {kind}: kernels take contiguous {dtype} of {tuple(shape)}")
+    return bank.u, bank.decay
 
 
 def side_by_side(x: Tensor) -> Tensor:

@@ -12,9 +12,11 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from specla.errors import SpeclaError
 from specla.ops.kernels.checks import HALVES, expect
 from specla.ops.kernels.grid import nodes_together
 from specla.ops.kernels.launch import side_by_side
+from specla.ops.types import Bank
 
 
 class Weights(NamedTuple):
@@ -47,6 +49,7 @@ def node_inputs(
     weights: Weights,
     heads: Heads,
     allow_neg_eigval: bool = False,
+    bank: Bank | None = None,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
     """The delta rule's inputs of T nodes.
 
@@ -58,6 +61,7 @@ def node_inputs(
         weights: of the layer.
         heads: of the layer.
         allow_neg_eigval: doubles beta.
+        bank: where k and a copy of raw go, for a commit over all layers; None for new memory, and no copy.
 
     Raises:
         SpeclaError: naming the limit, for tensors that the kernel cannot take.
@@ -69,18 +73,21 @@ def node_inputs(
     raw, window, taps = side_by_side(raw), side_by_side(window), taps.contiguous()
     gates = side_by_side(gates[0]), side_by_side(gates[1])
     _check(raw, gates, window, taps, weights, heads)
+    _check_bank(raw, bank, heads)
     batch, nodes, _ = raw.shape
     key_heads, value_heads, key_size, value_size = heads
     q = raw.new_empty(batch, nodes, key_heads, key_size)
+    k = torch.empty_like(q) if bank is None else bank.k
+    copy = None if bank is None else bank.raw
     v = raw.new_empty(batch, nodes, value_heads, value_size)
     g = raw.new_empty(batch, nodes, value_heads, dtype=torch.float32)
-    found = q, torch.empty_like(q), v, g, torch.empty_like(g)
+    found = q, k, v, g, torch.empty_like(g)
     block = triton.next_power_of_2(key_size)
     parts = 2 * key_heads + triton.cdiv(value_heads * value_size, block) + 1
     together = nodes_together(parts * batch, nodes)
     steps = (step for x in (raw, window, *gates) for step in x.stride()[:2])
     _node_inputs_kernel[parts, triton.cdiv(nodes, together), batch](
-        *(raw, window, *gates, taps, *weights, *found),
+        *(raw, window, *gates, taps, *weights, *found, copy),
         *(key_size**-0.5, nodes),
         *(*steps, taps.stride(0) if taps.shape[0] > 1 else 0, *weights.convolution.stride()),
         H=key_heads,
@@ -95,6 +102,16 @@ def node_inputs(
         num_warps=max(1, min(4, together * block // 256)),
     )
     return found
+
+
+def _check_bank(raw: Tensor, bank: Bank | None, heads: Heads) -> None:
+    if bank is not None:
+        expect("a bank's k", bank.k, (*raw.shape[:2], heads.key_heads, heads.key_size), (raw.dtype,), raw)
+        expect("a bank's raw inputs", bank.raw, raw.shape, (raw.dtype,), raw)
+        if not (bank.k.is_contiguous() and bank.raw.is_contiguous()):
+            raise SpeclaError(
+                f"a bank with strides {bank.k.stride()} and {bank.raw.stride()}: kernels take it contiguous"
+            )
 
 
 def _check(
@@ -131,6 +148,7 @@ def _node_inputs_kernel(
     v,
     g,
     beta,
+    copy,
     scale,
     T,
     stride_raw_b,
@@ -182,7 +200,10 @@ def _node_inputs_kernel(
     p_raw = raw + i_b * stride_raw_b + o_channel[None, :]
     p_weight = weight + o_channel * stride_weight_c
     b_weight = tl.load(p_weight + (W - 1) * stride_weight_w, mask=mask_c, other=0).to(tl.float32)
-    b_y = tl.load(p_raw + o_t[:, None] * stride_raw_t, mask=mask, other=0).to(tl.float32) * b_weight[None, :]
+    b_raw = tl.load(p_raw + o_t[:, None] * stride_raw_t, mask=mask, other=0)
+    if copy is not None:
+        tl.store(copy + o_node[:, None] * (2 * H * K + HV * V) + o_channel[None, :], b_raw, mask=mask)
+    b_y = b_raw.to(tl.float32) * b_weight[None, :]
     if bias is not None:
         b_y += tl.load(bias + o_channel, mask=mask_c, other=0).to(tl.float32)[None, :]
     for j in tl.static_range(W - 1):

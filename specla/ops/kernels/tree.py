@@ -18,12 +18,12 @@ from torch import Tensor
 from specla.errors import SpeclaError
 from specla.ops.kernels.checks import check_verify
 from specla.ops.kernels.held import Held, Pendency
-from specla.ops.kernels.launch import Strided, block_of, overlapped, row_stride, side_by_side, strided
+from specla.ops.kernels.launch import Strided, block_of, factor_memory, overlapped, row_stride, side_by_side, strided
 from specla.ops.kernels.tree_read import read_kernel
 from specla.ops.kernels.tree_solve import solve_kernel
 from specla.ops.known import Pending, absorb
 from specla.ops.paths import path_decay
-from specla.ops.types import Factors, Fold, Known, NodeInputs, TreeTensors, VerifyOutput
+from specla.ops.types import Bank, Factors, Fold, Known, NodeInputs, TreeTensors, VerifyOutput
 from specla.topology import MAX_NODES
 
 BLOCK_NODES = 64
@@ -100,12 +100,14 @@ class _Block(NamedTuple):
     """[1 or B, T] int64, from any level on."""
     deepest: int
     """A bound of the differences in depth."""
+    decay: Tensor
+    """[B, T, HV] float64, contiguous: G."""
+    summed: bool
+    """Whether it is there already; if not, the kernel sums it."""
     known: Known | None = None
     fold: Fold = None
     mask: Tensor | None = None
     """[B, T, R] bool, strided: the places of `known` that are ancestors of a node; None where all valid ones are."""
-    decay: Tensor | None = None
-    """[B, T, HV] float64 where G is summed already; None sums it in the kernel."""
 
 
 def verify_tree(
@@ -115,6 +117,7 @@ def verify_tree(
     known: Known | None = None,
     fold: Fold = None,
     tiles: Tiles | None = None,
+    bank: Bank | None = None,
 ) -> VerifyOutput:
     """Every node's output and factors, by the tree mask.
 
@@ -126,6 +129,7 @@ def verify_tree(
         known: committed factors that the state does not hold. Nothing here may write them: other programs still read.
         fold: which rows fold.
         tiles: None for what was measured to be fast.
+        bank: where factors go; None for new memory.
 
     Raises:
         SpeclaError: naming the limit, for tensors that the kernels cannot take.
@@ -134,16 +138,16 @@ def verify_tree(
     batch, nodes, value_heads = inputs.g.shape
     if nodes > MAX_NODES:
         raise SpeclaError(f"{nodes} nodes: the tree's kernels take up to {MAX_NODES}")
-    shape = (batch, nodes, value_heads, state.shape[2])
-    out, u = (torch.empty(shape, dtype=torch.float32, device=state.device) for _ in range(2))
+    out = torch.empty(batch, nodes, value_heads, state.shape[2], dtype=torch.float32, device=state.device)
+    u, decay = factor_memory(inputs, bank)
     # A bound that needs no look at the device.
     deepest = max(shape.depth for shape in tree.trees) if tree.trees else nodes - 1
     if nodes <= BLOCK_NODES:
-        block = _Block(inputs, tree.ancestors, tree.depths, deepest, known, fold)
-        return VerifyOutput(out, Factors(inputs.k, u, _launch(state, block, out, u, tiles)), None)
+        _launch(state, _Block(inputs, tree.ancestors, tree.depths, deepest, decay, False, known, fold), out, u, tiles)
+        return VerifyOutput(out, Factors(inputs.k, u, decay), None)
     held = absorb(state, known, fold)
     since = None if held is None else held.total
-    decay = path_decay(inputs.g, tree.path_sums, since).transpose(1, 2).contiguous()
+    decay.copy_(path_decay(inputs.g, tree.path_sums, since).transpose(1, 2))
     factors = Factors(inputs.k, u, decay)
     for start in range(0, nodes, BLOCK_NODES):
         rows = slice(start, min(start + BLOCK_NODES, nodes))
@@ -166,7 +170,7 @@ def _part(inputs: NodeInputs, tree: TreeTensors, held: Pending | None, factors: 
     known = Known(Factors(*(torch.cat(x, dim=1) for x in zip(*parts, strict=True))), valid) if parts else None
     decay = factors.decay[:, rows].contiguous()
     ancestors, depths = tree.ancestors[:, rows, rows], tree.depths[:, rows].contiguous()
-    return _Block(own, ancestors, depths, 0, known, None, mask, decay)
+    return _Block(own, ancestors, depths, 0, decay, True, known, None, mask)
 
 
 class _Solved(NamedTuple):
@@ -180,8 +184,8 @@ class _Solved(NamedTuple):
     """[B HV, high or low, BT, P or P', BR] bfloat16."""
 
 
-def _launch(state: Tensor, block: _Block, out: Tensor, u: Tensor, tiles: Tiles | None) -> Tensor:
-    """Run both kernels on a block of nodes, into views of `out` and `u`; returns G, [B, T, HV] float64."""
+def _launch(state: Tensor, block: _Block, out: Tensor, u: Tensor, tiles: Tiles | None) -> None:
+    """Run both kernels on a block of nodes, into views of `out` and `u`."""
     batch, nodes, value_heads = block.inputs.g.shape
     key_size, value_size = state.shape[3], state.shape[2]
     held = Held.of(block.known, block.fold, block.inputs.g)
@@ -203,14 +207,12 @@ def _launch(state: Tensor, block: _Block, out: Tensor, u: Tensor, tiles: Tiles |
         V=value_size, BK=block_of(key_size, tiles.keys), BV=values, EXACT=k.data.dtype == torch.bfloat16,
         num_warps=tiles.warps, num_stages=tiles.stages, **sizes, **held.flags, **limit, **overlapped(state),
     )  # fmt: skip
-    return solved.decay
 
 
 def _solve(q: Strided, k: Strided, block: _Block, held: Held, sizes: dict[str, int], tiles: Tiles) -> _Solved:
     """Solve every head's triangle."""
     g, beta = block.inputs.g.contiguous(), block.inputs.beta.contiguous()
     heads, padded = g.shape[0] * g.shape[2], sizes["BT"]
-    decay = torch.empty(g.shape, dtype=torch.float64, device=g.device) if block.decay is None else block.decay
     mixing = torch.empty(heads, 2, padded, 2, padded, dtype=torch.bfloat16, device=g.device)
     pending = mixing.new_empty(heads, 2, padded, 2, sizes["BR"]) if sizes["KNOWN"] else mixing
     mask, mask_row, mask_node = held.valid, 0 if held.valid.dim() == 1 else held.valid.stride(0), 0
@@ -222,10 +224,10 @@ def _solve(q: Strided, k: Strided, block: _Block, held: Held, sizes: dict[str, i
     ancestors, depths = side_by_side(block.ancestors).view(torch.uint8), side_by_side(block.depths)
     solve_kernel[(heads, padded // columns)](
         q.data, k.data, g, beta, ancestors, depths, held.k.data, held.decay, held.nodes, mask, held.fold,
-        decay, mixing, pending, g.shape[1], held.places,
+        block.decay, mixing, pending, g.shape[1], held.places,
         q.row, q.node, k.row, k.node, row_stride(ancestors), ancestors.stride(1), row_stride(depths),
         mask_row, mask_node, held.decay.shape[1], held.k.row, held.k.node,
-        BC=columns, BK=block_of(sizes["K"]), FLAT=flat, DEPTH=block.deepest, SUMMED=block.decay is not None,
+        BC=columns, BK=block_of(sizes["K"]), FLAT=flat, DEPTH=block.deepest, SUMMED=block.summed,
         num_warps=tiles.solve_warps, **sizes, **overlapped(g),
     )  # fmt: skip
-    return _Solved(decay, mixing, pending)
+    return _Solved(block.decay, mixing, pending)

@@ -9,10 +9,10 @@ from torch import Tensor
 from specla.errors import SpeclaError
 from specla.ops.kernels.checks import check_verify
 from specla.ops.kernels.held import Held
-from specla.ops.kernels.launch import overlapped, strided
+from specla.ops.kernels.launch import factor_memory, overlapped, strided
 from specla.ops.kernels.walk_step import walk_kernel
 from specla.ops.kernels.waves import Wave, hybrid_waves
-from specla.ops.types import Factors, Fold, Known, NodeInputs, TreeTensors, VerifyOutput
+from specla.ops.types import Bank, Factors, Fold, Known, NodeInputs, TreeTensors, VerifyOutput
 from specla.topology import DraftTree
 
 
@@ -53,6 +53,7 @@ class Walker:
         pending: committed factors that the state does not hold, and which rows fold them.
         stored: where boundary states go; None where none are kept.
         tiles: None for what was measured to be fast.
+        bank: where factors go; None for new memory.
 
     Raises:
         SpeclaError: naming the limit, for tensors that the kernel cannot take.
@@ -66,14 +67,15 @@ class Walker:
         pending: Pending = NOTHING,
         stored: Stored | None = None,
         tiles: Tiles | None = None,
+        bank: Bank | None = None,
     ) -> None:
         check_verify(state, inputs, tree, *pending)
         self.state, self.inputs = state, inputs
         self._stored = stored or Stored(state, 0, 0)
         self._qkv = [strided(x) for x in (inputs.q, inputs.k, inputs.v)]
         self._gates = inputs.g.contiguous(), inputs.beta.contiguous()
-        self._out, self._u = (inputs.v.new_empty(inputs.v.shape, dtype=torch.float32) for _ in range(2))
-        self._decay = inputs.g.new_empty(inputs.g.shape, dtype=torch.float64)
+        self._out = inputs.v.new_empty(inputs.v.shape, dtype=torch.float32)
+        self._u, self._decay = factor_memory(inputs, bank)
         self._keeps, self._tiles = stored is not None, tiles
         self._held = Held.of(*pending, inputs.g)
 
@@ -134,6 +136,7 @@ def verify_chain(
     pending: Pending = NOTHING,
     keeps: bool = False,
     tiles: Tiles | None = None,
+    bank: Bank | None = None,
 ) -> VerifyOutput:
     """One walk down a chain; with `keeps` the state after every node is stored as well, [B, T, HV, V, K]."""
     if any(not shape.is_chain for shape in tree.trees):
@@ -142,7 +145,7 @@ def verify_chain(
     if keeps:
         states = state.new_empty(state.shape[0], tree.nodes, *state.shape[1:])
         stored = Stored(states, states.stride(1), states.stride(0))
-    walker = Walker(state, inputs, tree, pending, stored, tiles)
+    walker = Walker(state, inputs, tree, pending, stored, tiles, bank)
     walker.run_nodes(0, tree.nodes, -1)
     return walker.finish(states)
 
@@ -153,6 +156,7 @@ def verify_hybrid(
     tree: TreeTensors,
     pending: Pending = NOTHING,
     tiles: Tiles | None = None,
+    bank: Bank | None = None,
 ) -> VerifyOutput:
     """Heavy-light chains, a launch a wave; boundary states alone are stored."""
     waves, slots = hybrid_waves(_shared(tree), state.device)
@@ -160,7 +164,7 @@ def verify_hybrid(
     if slots:
         states = state.new_empty(slots, *state.shape)
         stored = Stored(states, states.stride(0), states.stride(1))
-    walker = Walker(state, inputs, tree, pending, stored, tiles)
+    walker = Walker(state, inputs, tree, pending, stored, tiles, bank)
     for wave in waves:
         walker.run(wave)
     return walker.finish()

@@ -4,7 +4,7 @@ from torch import Tensor
 
 from specla.ops.known import start_state
 from specla.ops.step import read_step
-from specla.ops.types import Factors, Fold, Known, NodeInputs, TreeTensors, VerifyOutput
+from specla.ops.types import Bank, Factors, Fold, Known, NodeInputs, TreeTensors, VerifyOutput
 from specla.ops.verify.base import VerifyStrategy
 
 
@@ -21,11 +21,12 @@ class Autoregressive(VerifyStrategy):
         tree: TreeTensors,
         known: Known | None = None,
         fold: Fold = None,
+        bank: Bank | None = None,
     ) -> VerifyOutput:
         if state.is_cuda:
             from specla.ops.kernels.walk import Pending, verify_chain
 
-            return verify_chain(state, inputs, tree, Pending(known, fold))
+            return verify_chain(state, inputs, tree, Pending(known, fold), bank=bank)
         state, since = start_state(state, known, fold)
         out, u = read_step(state, inputs)
         decay = inputs.g.double()

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from specla.ops.types import Fold, HeadShape, Known, NodeInputs, TreeTensors, VerifyOutput
+from specla.ops.types import Bank, Fold, HeadShape, Known, NodeInputs, TreeTensors, VerifyOutput
 from specla.ops.verify.ar import Autoregressive
 from specla.ops.verify.base import VerifyStrategy
 from specla.ops.verify.chain import Chain
@@ -116,13 +116,14 @@ class Auto(VerifyStrategy):
         tree: TreeTensors,
         known: Known | None = None,
         fold: Fold = None,
+        bank: Bank | None = None,
     ) -> VerifyOutput:
         if tree.shared:
             shape = HeadShape(inputs.k.shape[2], inputs.v.shape[2], inputs.k.shape[3], inputs.v.shape[3])
             strategy, _ = self.choose(tree.tree, state.shape[0], shape)
         else:
             strategy = self._candidates["tree"]
-        return strategy.verify(state, inputs, tree, known, fold)
+        return strategy.verify(state, inputs, tree, known, fold, bank)
 
 
 def _micro(time_us: float) -> str:

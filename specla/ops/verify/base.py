@@ -7,7 +7,7 @@ from torch import Tensor
 
 from specla.errors import SpeclaError
 from specla.ops import pairs
-from specla.ops.types import Fold, Known, NodeInputs, TreeTensors, VerifyOutput
+from specla.ops.types import Bank, Fold, Known, NodeInputs, TreeTensors, VerifyOutput
 from specla.topology import DraftTree
 
 
@@ -48,6 +48,7 @@ class VerifyStrategy(ABC):
         tree: TreeTensors,
         known: Known | None = None,
         fold: Fold = None,
+        bank: Bank | None = None,
     ) -> VerifyOutput:
         """The output of every node, and what recovery needs.
 
@@ -58,6 +59,7 @@ class VerifyStrategy(ABC):
             tree: that `supports` accepts.
             known: committed factors that the state does not hold.
             fold: rows, see `Fold`. After a fold G counts from zero, else from the last fold.
+            bank: on a GPU, where the factors go instead of into new memory.
 
         Returns:
             float32 outputs, factors whose u and decay may be views, states.

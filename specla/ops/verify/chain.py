@@ -3,7 +3,7 @@
 from torch import Tensor
 
 from specla.ops.known import start_state
-from specla.ops.types import Fold, Known, NodeInputs, TreeTensors, VerifyOutput
+from specla.ops.types import Bank, Fold, Known, NodeInputs, TreeTensors, VerifyOutput
 from specla.ops.verify.base import VerifyStrategy
 from specla.ops.verify.walk import Walk, walk_factors
 
@@ -23,12 +23,13 @@ class Chain(VerifyStrategy):
         tree: TreeTensors,
         known: Known | None = None,
         fold: Fold = None,
+        bank: Bank | None = None,
     ) -> VerifyOutput:
         keeps = self.needs is not None and "states" in self.needs
         if state.is_cuda:
             from specla.ops.kernels.walk import Pending, verify_chain
 
-            return verify_chain(state, inputs, tree, Pending(known, fold), keeps)
+            return verify_chain(state, inputs, tree, Pending(known, fold), keeps, bank=bank)
         state, since = start_state(state, known, fold)
         walk = Walk(inputs, [1] * tree.nodes)
         states = None

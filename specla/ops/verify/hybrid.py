@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from specla.ops.known import start_state
-from specla.ops.types import Fold, Known, NodeInputs, TreeTensors, VerifyOutput
+from specla.ops.types import Bank, Fold, Known, NodeInputs, TreeTensors, VerifyOutput
 from specla.ops.verify.base import VerifyStrategy
 from specla.ops.verify.walk import Walk, walk_factors
 from specla.topology import DraftTree
@@ -46,11 +46,12 @@ class Hybrid(VerifyStrategy):
         tree: TreeTensors,
         known: Known | None = None,
         fold: Fold = None,
+        bank: Bank | None = None,
     ) -> VerifyOutput:
         if state.is_cuda:
             from specla.ops.kernels.walk import Pending, verify_hybrid
 
-            return verify_hybrid(state, inputs, tree, Pending(known, fold))
+            return verify_hybrid(state, inputs, tree, Pending(known, fold), bank=bank)
         state, since = start_state(state, known, fold)
         schedule = _schedule(tree.tree, tree.parents.device)
         walk = Walk(inputs, [step.chains for wave in schedule.waves for step in wave], schedule.order)

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from specla.ops.known import start_state
-from specla.ops.types import Fold, Known, NodeInputs, TreeTensors, VerifyOutput
+from specla.ops.types import Bank, Fold, Known, NodeInputs, TreeTensors, VerifyOutput
 from specla.ops.verify.base import VerifyStrategy
 from specla.topology import DraftTree
 
@@ -36,6 +36,7 @@ class NaiveBatched(VerifyStrategy):
         tree: TreeTensors,
         known: Known | None = None,
         fold: Fold = None,
+        bank: Bank | None = None,
     ) -> VerifyOutput:
         state, _ = start_state(state, known, fold)
         paths = _paths(tree.tree, tree.parents.device)

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from specla.ops.known import start_state
-from specla.ops.types import Fold, Known, NodeInputs, TreeTensors, VerifyOutput
+from specla.ops.types import Bank, Fold, Known, NodeInputs, TreeTensors, VerifyOutput
 from specla.ops.verify.base import VerifyStrategy
 from specla.ops.verify.walk import Walk
 
@@ -22,6 +22,7 @@ class ParentPointer(VerifyStrategy):
         tree: TreeTensors,
         known: Known | None = None,
         fold: Fold = None,
+        bank: Bank | None = None,
     ) -> VerifyOutput:
         state, _ = start_state(state, known, fold)
         if state.is_cuda:

@@ -5,7 +5,7 @@ from torch import Tensor
 
 from specla.ops.known import start_state
 from specla.ops.step import read_step, write_step
-from specla.ops.types import Fold, Known, NodeInputs, TreeTensors, VerifyOutput
+from specla.ops.types import Bank, Fold, Known, NodeInputs, TreeTensors, VerifyOutput
 from specla.ops.verify.base import VerifyStrategy
 
 
@@ -24,6 +24,7 @@ class SequentialReplay(VerifyStrategy):
         tree: TreeTensors,
         known: Known | None = None,
         fold: Fold = None,
+        bank: Bank | None = None,
     ) -> VerifyOutput:
         committed, _ = start_state(state, known, fold)
         keeps = self.needs is not None and "states" in self.needs

@@ -5,7 +5,7 @@ from torch import Tensor
 
 from specla.ops.known import Pending, absorb
 from specla.ops.paths import path_decay
-from specla.ops.types import Factors, Fold, Known, NodeInputs, TreeTensors, VerifyOutput
+from specla.ops.types import Bank, Factors, Fold, Known, NodeInputs, TreeTensors, VerifyOutput
 from specla.ops.verify.base import VerifyStrategy
 
 
@@ -26,11 +26,12 @@ class TreeMask(VerifyStrategy):
         tree: TreeTensors,
         known: Known | None = None,
         fold: Fold = None,
+        bank: Bank | None = None,
     ) -> VerifyOutput:
         if state.is_cuda:
             from specla.ops.kernels.tree import verify_tree
 
-            return verify_tree(state, inputs, tree, known, fold)
+            return verify_tree(state, inputs, tree, known, fold, bank=bank)
         held = absorb(state, known, fold)
         q, k, v, g, beta = inputs
         batch, nodes, heads, key_size = k.shape

@@ -1,0 +1,99 @@
+"""An oracle's drafts made on the device: `specla.drafters.oracle` for one row a program."""
+
+from typing import NamedTuple
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+from triton.language.extra.cuda import gdc_wait
+
+from specla.ops.kernels.checks import expect
+from specla.ops.kernels.launch import overlapped
+
+
+class Traces(NamedTuple):
+    """What an oracle knows."""
+
+    text: Tensor
+    """[B, capacity] int64, the target's own text, the prefill's token first."""
+    length: Tensor
+    """[B] int64, how much of it there is."""
+    luck: Tensor
+    """[B, capacity] float64, the draw that belongs to each place."""
+    thresholds: Tensor
+    """[depths, ranks] float64, sums of alpha over the ranks up to this one; the last line serves all deeper levels."""
+
+
+def draft(tokens: Tensor, parents: Tensor, root: Tensor, count: Tensor, traces: Traces, vocabulary: int) -> None:
+    """Fill tokens [B, T] int64: the right token where the draws say so, wrong ones elsewhere.
+
+    Args:
+        tokens: written.
+        parents: [1, T] int64, in topological order.
+        root: [B] int64, every row's newest token.
+        count: [B] int64, tokens of each row's text so far, that one included.
+        traces: of the rows.
+        vocabulary: number of tokens.
+
+    Raises:
+        SpeclaError: naming the limit, for tensors that the kernel cannot take.
+    """
+    batch, nodes = tokens.shape
+    expect("parents", parents, (1, nodes), (torch.int64,), tokens)
+    expect("roots", root, (batch,), (torch.int64,), tokens)
+    expect("luck", traces.luck, traces.text.shape, (torch.float64,), tokens)
+    depths, ranks = traces.thresholds.shape
+    _oracle_kernel[(batch,)](
+        tokens, parents, root, count, *traces, vocabulary, nodes, traces.text.shape[1], depths, ranks,
+        BT=triton.next_power_of_2(nodes), BR=triton.next_power_of_2(ranks), num_warps=1, **overlapped(tokens),
+    )  # fmt: skip
+
+
+@triton.jit(do_not_specialize=["vocabulary", "T", "capacity", "depths", "ranks"])
+def _oracle_kernel(
+    p_tokens,
+    p_parents,
+    p_root,
+    p_count,
+    p_text,
+    p_length,
+    p_luck,
+    p_thresholds,
+    vocabulary,
+    T,
+    capacity,
+    depths,
+    ranks,
+    BT: tl.constexpr,
+    BR: tl.constexpr,
+    OVERLAP: tl.constexpr,
+):
+    """One row."""
+    if OVERLAP:
+        gdc_wait()
+    i_b, o_t, o_r = tl.program_id(0).to(tl.int64), tl.arange(0, BT), tl.arange(0, BR)
+    inside = o_t < T
+    parents = tl.load(p_parents + o_t, mask=inside, other=-2).to(tl.int32)
+    root, at = tl.load(p_root + i_b).to(tl.int32), tl.load(p_count + i_b) - 1
+    length = tl.load(p_length + i_b)
+    tokens = (root + o_t) % vocabulary
+    node, depth = 0, 0
+    goes_on = at + 1 < length
+    while goes_on:
+        place = i_b * capacity + at + depth + 1
+        right, drawn = tl.load(p_text + place).to(tl.int32), tl.load(p_luck + place)
+        p_line = p_thresholds + tl.minimum(depth, depths - 1) * ranks
+        threshold = tl.load(p_line + o_r, mask=o_r < ranks, other=-1.0)
+        # The first rank whose share covers the draw; BR where none does.
+        rank = tl.min(tl.where(drawn < threshold, o_r, BR), axis=0)
+        sibling = parents == node
+        order = tl.cumsum(sibling.to(tl.int32), axis=0) - 1
+        tokens = tl.where(sibling, (right + 1 + order) % vocabulary, tokens)
+        hit = sibling & (order == rank) & (rank < ranks)
+        tokens = tl.where(hit, right, tokens)
+        child = tl.min(tl.where(hit, o_t, BT), axis=0)
+        depth += 1
+        node = child
+        goes_on = (child < BT) & (at + depth + 1 < length)
+    tl.store(p_tokens + i_b * T + o_t, tokens.to(tl.int64), mask=inside)
