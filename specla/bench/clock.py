@@ -1,4 +1,4 @@
-"""Timing on a device. Whatever depends on its kind is here and, as calls into torch.cuda, in `specla.bench.graphs`.
+"""Timing on a device. Whatever depends on its kind is here and, as calls into torch.cuda, in `specla.engine.graph`.
 
 On a GPU work is timed as a captured CUDA graph, replayed between two events: a decoding loop runs it that way too, and
 launches from Python would hide what a kernel of a few microseconds takes.
@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import psutil
 import torch
 
-from specla.bench.graphs import CudaGraphs
+from specla.engine.graph import CudaGraphs
 
 Run = Callable[[], object]
 

@@ -22,7 +22,7 @@ from specla.ops.shape import HeadShape
 from specla.topology import MAX_NODES
 
 if TYPE_CHECKING:
-    from specla.bench.graphs import CudaGraphs
+    from specla.engine.graph import CudaGraphs
 
 LAYERS = 24
 REPLAYS = 5
@@ -134,7 +134,7 @@ def tune(options: argparse.Namespace) -> None:
         raise SpeclaError(
             "no CUDA device: tiles are tuned on the GPU that they are for; --dry-run counts them anywhere"
         )
-    from specla.bench.graphs import CudaGraphs
+    from specla.engine.graph import CudaGraphs
 
     wrong = faults(found, shape, options.jobs)
     for trial, why in wrong.items():

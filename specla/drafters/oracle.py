@@ -6,13 +6,12 @@ alpha[d, r].
 """
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from specla.drafters.base import Draft, Drafter
+from specla.ops.texts import Traces
 from specla.topology import DraftTree
 
 Alpha = float | Sequence[float] | Sequence[Sequence[float]]
@@ -27,19 +26,6 @@ def alpha_table(alpha: Alpha) -> list[list[float]]:
     if isinstance(alpha, int | float):
         return [[float(alpha)]]
     return [[float(line)] if isinstance(line, int | float) else [float(x) for x in line] for line in alpha]
-
-
-class Knowledge(NamedTuple):
-    """What an oracle on a device is given: see `specla.ops.kernels.oracle.Traces`."""
-
-    text: Tensor
-    """[B, capacity] int64."""
-    length: Tensor
-    """[B] int64, of each text."""
-    luck: Tensor
-    """[B, capacity] float64."""
-    thresholds: Tensor
-    """[depths, ranks] float64."""
 
 
 class OracleDrafter(Drafter):
@@ -116,21 +102,19 @@ class OracleDrafter(Drafter):
                 self._off.append(row)
             self._at[row] = at + len(tokens)
 
-    def known(self, capacity: int) -> Knowledge:
-        """Traces, draws and shares as tensors on the CPU, with room for texts of `capacity` tokens."""
+    def known(self, capacity: int) -> Traces:
+        """What an oracle on a device is given, as tensors on the CPU, with room for texts of `capacity` tokens."""
         text, luck = np.zeros((len(self._traces), capacity), np.int64), np.ones((len(self._traces), capacity))
         for row, (trace, draws) in enumerate(zip(self._traces, self._luck, strict=True)):
             text[row, : len(trace)] = trace[:capacity]
             luck[row] = np.resize(draws, capacity)
-        length = [min(len(trace), capacity) for trace in self._traces]
+        length = torch.tensor([min(len(trace), capacity) for trace in self._traces])
         # Levels with fewer ranks than others give the others no chance.
         ranks = max(map(len, self._thresholds))
-        thresholds = [[*line, *[-1.0] * (ranks - len(line))] for line in self._thresholds]
-        tensors = (
-            torch.tensor(values, dtype=dtype) for values, dtype in ((length, torch.int64), (thresholds, torch.float64))
+        shares = torch.tensor(
+            [[*line, *[-1.0] * (ranks - len(line))] for line in self._thresholds], dtype=torch.float64
         )
-        lengths, shares = tensors
-        return Knowledge(torch.from_numpy(text), lengths, torch.from_numpy(luck), shares)
+        return Traces(torch.from_numpy(text), length, torch.from_numpy(luck), shares)
 
     def rows_off_trace(self) -> list[int]:
         """Rows whose text differs from their trace."""

@@ -6,7 +6,7 @@ from collections.abc import Callable
 import torch
 
 from specla.bench.clock import CudaClock
-from specla.bench.graphs import CudaGraphs
+from specla.engine.graph import CudaGraphs
 
 Run = Callable[[], object]
 

@@ -102,7 +102,7 @@ def test_the_whole_sweep(tmp_path: Path, capsys: pytest.CaptureFixture[str], mon
         def __init__(self, device: torch.device) -> None:
             super().__init__(torch.device("cpu"))
 
-    monkeypatch.setattr("specla.bench.graphs.CudaGraphs", Graphs)
+    monkeypatch.setattr("specla.engine.graph.CudaGraphs", Graphs)
 
     def run(trial: Trial, *_: object) -> None:
         if trial == large:

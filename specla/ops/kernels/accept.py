@@ -3,8 +3,6 @@
 One program a row: `specla.engine.accept` and the loop's cut at the end of a text, in one launch.
 """
 
-from typing import NamedTuple
-
 import torch
 import triton
 import triton.language as tl
@@ -15,63 +13,20 @@ from specla.errors import SpeclaError
 from specla.ops.kernels.checks import expect
 from specla.ops.kernels.choose import Best
 from specla.ops.kernels.launch import overlapped
+from specla.ops.texts import Ends, Log, Texts, Walked
 
 
-class Texts(NamedTuple):
-    """What is known of every row's text, on the device; written by every cycle."""
-
-    root: Tensor
-    """[B] int64, the newest token, not in the state yet."""
-    length: Tensor
-    """[B] int64, tokens committed."""
-    emitted: Tensor
-    """[B, capacity] int64, the text so far, the prefill's token first."""
-    tokens: Tensor
-    """[B] int64, how many those are."""
-    finished: Tensor
-    """[B] bool."""
-    cycle: Tensor
-    """[B] int64, cycles so far."""
-
-
-class Log(NamedTuple):
-    """What every cycle did, for the counts of a report."""
-
-    accepted: Tensor
-    """[cycles, B] int16, drafts accepted, before any cut."""
-    kept: Tensor
-    """[cycles, B] int16, tokens that count."""
-    path: Tensor
-    """[cycles, B, D+1] int16, nodes from the root to the accepted one, which is repeated."""
-
-
-class Ends(NamedTuple):
-    """When rows end."""
-
-    max_new_tokens: int
-    eos: Tensor
-    """[E] int64, E >= 0."""
-
-
-class Walked(NamedTuple):
-    """What is committed."""
-
-    path: Tensor
-    """[B, D+1] int64."""
-    length: Tensor
-    """[B] int64; zero where the row has ended."""
-
-
-def accept(best: Best, tokens: Tensor, parents: Tensor, texts: Texts, ends: Ends, log: Log) -> Walked:
+def accept(best: Best, tokens: Tensor, parents: Tensor, depth: int, texts: Texts, ends: Ends, log: Log) -> Walked:
     """Walk every row down to its deepest accepted draft, emit, and end rows.
 
     Args:
         best: the target's tokens, from `choose`.
         tokens: [B, T] int64, drafted; the root's is not looked at.
         parents: [1 or B, T] int64.
+        depth: D, of the deepest node.
         texts: written in place.
         ends: the stop rule.
-        log: [cycles, ...]; cycles past its end are not logged. Its paths are as long as the tree is deep, D + 1.
+        log: written in place; its paths have room for D + 1 nodes or more.
 
     Raises:
         SpeclaError: naming the limit, for tensors that the kernel cannot take.
@@ -83,20 +38,24 @@ def accept(best: Best, tokens: Tensor, parents: Tensor, texts: Texts, ends: Ends
         raise SpeclaError("texts or a log that are no contiguous tensors: the kernel writes them in place")
     tokens, parents = tokens.contiguous(), parents.contiguous()
     cycles, _, places = log.path.shape
-    path = torch.empty(batch, places, dtype=torch.int64, device=tokens.device)
+    if depth + 1 > places:
+        raise SpeclaError(f"paths of {depth + 1} nodes: the log has room for {places}")
+    path = torch.empty(batch, depth + 1, dtype=torch.int64, device=tokens.device)
     walked = Walked(path, torch.empty(batch, dtype=torch.int64, device=tokens.device))
     finished = texts.finished.view(torch.int8)
     _accept_kernel[(batch,)](
         *best, tokens, parents, texts.root, texts.length, texts.emitted, texts.tokens, finished, texts.cycle,
         *log, *walked, ends.eos, ends.max_new_tokens, nodes, parts, cycles, texts.emitted.shape[1],
-        0 if parents.shape[0] == 1 else nodes, ends.eos.shape[0],
-        L=places, BT=triton.next_power_of_2(nodes), BP=triton.next_power_of_2(parts), num_warps=1,
+        0 if parents.shape[0] == 1 else nodes, ends.eos.shape[0], places,
+        L=depth + 1, BT=triton.next_power_of_2(nodes), BP=triton.next_power_of_2(parts), num_warps=1,
         **overlapped(tokens),
     )  # fmt: skip
     return walked
 
 
-@triton.jit(do_not_specialize=["max_new_tokens", "T", "parts", "cycles", "capacity", "parents_row", "eos_count"])
+@triton.jit(
+    do_not_specialize=["max_new_tokens", "T", "parts", "cycles", "capacity", "parents_row", "eos_count", "places"]
+)
 def _accept_kernel(
     p_score,
     p_token,
@@ -121,6 +80,7 @@ def _accept_kernel(
     capacity,
     parents_row,
     eos_count,
+    places,
     L: tl.constexpr,
     BT: tl.constexpr,
     BP: tl.constexpr,
@@ -152,7 +112,7 @@ def _accept_kernel(
     alive = count >= 0
     for step in range(L):
         tl.store(p_path + i_b * L + step, node)
-        tl.store(p_log_path + o_log * L + step, node.to(tl.int16), mask=logs)
+        tl.store(p_log_path + o_log * places + step, node.to(tl.int16), mask=logs)
         token = tl.sum(tl.where(o_t == node, chosen, 0), axis=0)
         emits = alive & (not stopped)
         tl.store(p_emitted + i_b * capacity + count + kept, token.to(tl.int64), mask=emits & (count + kept < capacity))

@@ -1,7 +1,5 @@
 """An oracle's drafts made on the device: `specla.drafters.oracle` for one row a program."""
 
-from typing import NamedTuple
-
 import torch
 import triton
 import triton.language as tl
@@ -10,19 +8,7 @@ from triton.language.extra.cuda import gdc_wait
 
 from specla.ops.kernels.checks import expect
 from specla.ops.kernels.launch import overlapped
-
-
-class Traces(NamedTuple):
-    """What an oracle knows."""
-
-    text: Tensor
-    """[B, capacity] int64, the target's own text, the prefill's token first."""
-    length: Tensor
-    """[B] int64, how much of it there is."""
-    luck: Tensor
-    """[B, capacity] float64, the draw that belongs to each place."""
-    thresholds: Tensor
-    """[depths, ranks] float64, sums of alpha over the ranks up to this one; the last line serves all deeper levels."""
+from specla.ops.texts import Traces
 
 
 def draft(tokens: Tensor, parents: Tensor, root: Tensor, count: Tensor, traces: Traces, vocabulary: int) -> None:

@@ -10,10 +10,11 @@ from torch import Tensor
 from specla.drafters.oracle import OracleDrafter
 from specla.engine import accept as host
 from specla.engine.decode import StopRule
-from specla.ops.kernels.accept import Ends, Log, Texts, accept
+from specla.ops.kernels.accept import accept
 from specla.ops.kernels.choose import Places, best_of_parts
-from specla.ops.kernels.oracle import Traces, draft
+from specla.ops.kernels.oracle import draft
 from specla.ops.sampling import Sampling
+from specla.ops.texts import Ends, Log, Texts, Traces
 from specla.ops.types import TreeTensors
 from specla.topology import DraftTree, chain, explicit, kary
 
@@ -70,7 +71,7 @@ def test_cycles_are_those_of_the_host(tree: DraftTree, eos: tuple[int, ...], dev
     roots = [1, 2, 4]
     here = Host(list(roots), torch.full((BATCH,), 10, device=device), StopRule(13, frozenset(eos)))
     here.emitted, here.finished = [[root] for root in roots], [False] * BATCH
-    there, log = texts(roots, device), log_of(tree.depth + 1, device)
+    there, log = texts(roots, device), log_of(tree.depth + 2, device)
     ends = Ends(13, torch.tensor(eos, dtype=torch.int64, device=device))
     rows = torch.arange(BATCH, device=device)
     for cycle in range(CYCLES):
@@ -80,7 +81,7 @@ def test_cycles_are_those_of_the_host(tree: DraftTree, eos: tuple[int, ...], dev
         right = logits.argmax(-1)[:, [max(parent, 0) for parent in tree.parents]]
         tokens = torch.where(torch.rand(tokens.shape, generator=generator).to(device) < 0.5, right, tokens)
         best = best_of_parts(logits, Sampling(), Places(rows, there.length, tensors.depths))
-        walked = accept(best, tokens, tensors.parents, there, ends, log)
+        walked = accept(best, tokens, tensors.parents, tree.depth, there, ends, log)
         accepted, kept, length = here.step(logits, tokens, tensors)
         assert log.accepted[cycle].tolist() == accepted and log.kept[cycle].tolist() == kept
         assert torch.equal(walked.length, length) and torch.equal(there.length, here.lengths)
@@ -102,7 +103,7 @@ def test_a_full_log_is_left_alone(device: torch.device) -> None:
     where = Places(torch.arange(BATCH, device=device), there.length, tensors.depths)
     for _ in range(3):
         best = best_of_parts(torch.zeros(BATCH, 1, VOCABULARY, device=device), Sampling(), where)
-        accept(best, torch.zeros(BATCH, 1, dtype=torch.int64, device=device), tensors.parents, there, ends, log)
+        accept(best, torch.zeros(BATCH, 1, dtype=torch.int64, device=device), tensors.parents, 0, there, ends, log)
     assert log.kept.tolist() == [[1, 1, 1]] and there.tokens.tolist() == [4, 4, 4]
 
 
