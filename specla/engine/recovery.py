@@ -55,10 +55,14 @@ class EngineRecovery:
             layers.append(LayerState(recurrent, window, pending, folds))
         return layers
 
-    def commit(self, records: list[LayerRecord], path: Tensor, length: Tensor) -> None:
-        """Commit path[b, :length[b]] of every row, state and convolution window; a row of length 0 keeps its bits."""
+    def commit(self, records: list[LayerRecord], path: Tensor, length: Tensor, raw: Tensor | None = None) -> None:
+        """Commit path[b, :length[b]] of every row, state and convolution window; a row of length 0 keeps its bits.
+
+        `raw` [L * B, T, C] is the records' convolution inputs, where they lie together already.
+        """
         needs = self.strategy.needs
-        moving = Moving(self.state.window.flatten(0, 1), torch.cat([record.conv_inputs for record in records]))
+        inputs = torch.cat([record.conv_inputs for record in records]) if raw is None else raw
+        moving = Moving(self.state.window.flatten(0, 1), inputs)
         if not self._per_layer:
             self.strategy.commit(self.state.recurrent.flatten(0, 1), _stack(records, needs), path, length, moving)
             return

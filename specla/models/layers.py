@@ -190,6 +190,8 @@ class GatedDeltaNet(nn.Module):
         """Run the nodes of a draft tree, x [B, T, hidden], on a committed state that only a fold may write."""
         raw, gate, inputs = self.node_inputs(x, tree, state.window, state.bank)
         output = verify.verify(state.recurrent, inputs, tree, state.known, state.fold, state.bank)
+        if state.bank is not None:
+            state.bank.keep(output.factors, raw)
         return self.finish(output.out, gate, x.dtype), LayerRecord(x, raw, inputs, output)
 
     def node_inputs(
@@ -198,7 +200,8 @@ class GatedDeltaNet(nn.Module):
         """(raw convolution inputs, output gate or None, the delta rule's inputs) of the nodes; window [B, W-1, C]."""
         raw, gate, a, b = self.project(x)
         if raw.is_cuda:
-            return raw, gate, self._fused_inputs(raw, (a, b), window, tree.taps, bank)
+            inputs = self._fused_inputs(raw, (a, b), window, tree.taps, bank)
+            return raw if bank is None else bank.raw, gate, inputs
         conv_weight, conv_bias = self._conv_weights()
         return raw, gate, self.delta_inputs(conv_nodes(raw, window, conv_weight, conv_bias, tree.taps), a, b)
 

@@ -76,6 +76,18 @@ class Bank(NamedTuple):
     raw: Tensor
     """[B, T, C], the convolution's inputs."""
 
+    @property
+    def factors(self) -> Factors:
+        """Without the convolution's inputs."""
+        return Factors(self.k, self.u, self.decay)
+
+    def keep(self, factors: Factors | None, raw: Tensor) -> None:
+        """Copy what was not written here already: torch forms leave results in memory of their own."""
+        pairs = [] if factors is None else list(zip(self.factors, factors, strict=True))
+        for place, found in (*pairs, (self.raw, raw)):
+            if found.data_ptr() != place.data_ptr():
+                place.copy_(found)
+
 
 class Known(NamedTuple):
     """Committed factors that the state does not hold yet, oldest first; R places instead of T."""

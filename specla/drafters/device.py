@@ -1,0 +1,77 @@
+"""Drafters that draft by launches alone: a CUDA graph holds them with the rest of a cycle."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from specla.drafters.oracle import OracleDrafter
+from specla.ops.texts import Texts, Traces, Walked
+from specla.ops.types import TreeTensors
+
+
+class DeviceDrafter(ABC):
+    """Proposes tokens for the nodes of a tree. What it keeps stays in the same memory from `begin` to `begin`."""
+
+    @abstractmethod
+    def begin(self, prompts: Sequence[Sequence[int]], roots: Sequence[int]) -> None:
+        """Start on a batch, from the host: its prompts, and the first token of each row, which the prefill gave."""
+
+    @abstractmethod
+    def draft(self, tree: TreeTensors, texts: Texts) -> Tensor:
+        """Tokens of the nodes, [B, T] int64, the root's first. Captured: no look at any value."""
+
+    def observe(self, hidden: Tensor, walked: Walked, texts: Texts) -> None:  # noqa: B027 - most have no state
+        """Take the target's hidden states [B, T, hidden] of the nodes, and which of them were accepted. Captured."""
+
+
+class NoDrafts(DeviceDrafter):
+    """The roots alone: autoregressive decoding."""
+
+    def begin(self, prompts: Sequence[Sequence[int]], roots: Sequence[int]) -> None:
+        """Nothing to keep."""
+
+    def draft(self, tree: TreeTensors, texts: Texts) -> Tensor:
+        """[B, 1], the memory of the roots itself."""
+        return texts.root[:, None]
+
+
+class DeviceOracle(DeviceDrafter):
+    """`OracleDrafter` on a device. A row whose text has left its trace drafts in vain until it gets another.
+
+    Args:
+        oracle: on the host, whose traces it follows.
+        capacity: tokens that a trace may have.
+        device: where.
+        vocabulary: number of tokens.
+    """
+
+    def __init__(self, oracle: OracleDrafter, capacity: int, device: torch.device, vocabulary: int) -> None:
+        self.oracle, self._capacity, self._vocabulary = oracle, capacity, vocabulary
+        self._traces: Traces | None = None
+        self._device = device
+
+    def begin(self, prompts: Sequence[Sequence[int]], roots: Sequence[int]) -> None:
+        """Start from the oracle's traces as they were given."""
+        self.oracle.begin(prompts, roots)
+        self.reload()
+
+    def reload(self) -> None:
+        """Take the oracle's present traces over."""
+        known = self.oracle.known(self._capacity)
+        if self._traces is None:
+            self._traces = Traces(*(x.to(self._device) for x in known))
+            return
+        for place, new in zip(self._traces, known, strict=True):
+            place.copy_(new)
+
+    def draft(self, tree: TreeTensors, texts: Texts) -> Tensor:
+        """Right where the draws say so, wrong elsewhere."""
+        from specla.ops.kernels import oracle
+
+        if self._traces is None:
+            raise ValueError("an oracle drafts after begin()")
+        tokens = torch.empty(texts.root.shape[0], tree.nodes, dtype=torch.int64, device=self._device)
+        oracle.draft(tokens, tree.parents, texts.root, texts.tokens, self._traces, self._vocabulary)
+        return tokens
