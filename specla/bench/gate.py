@@ -62,16 +62,27 @@ def check_texts(
     positions = sum(len(tokens) - 1 for tokens in emitted)
     if all(list(a) == list(b) for a, b in zip(emitted, reference, strict=True)):
         return GateResult(Lossless.EXACT, 0, positions)
+    for row, text in enumerate(emitted):
+        tokens, reason = list(text), ""
+        if tokens[:1] != list(reference[row])[:1]:
+            reason = "token 0: is not the one that the shared prefill gave"
+        elif stop.cut(tokens, 0) != (tokens, True):
+            reason = f"{len(tokens)} tokens: the text does not end where the stop rule ends it"
+        if reason:
+            return GateResult(Lossless.FAILED, 0, positions, f"row {row}, {reason}")
+    return judge_texts(model, start, emitted, sampling)
+
+
+def judge_texts(
+    model: GatedDeltaNetLM, start: Prefilled, emitted: Sequence[Sequence[int]], sampling: Sampling
+) -> GateResult:
+    """Have the target judge texts, teacher-forced, a row each, wherever they end: see `check_texts`."""
+    positions = sum(len(tokens) - 1 for tokens in emitted)
     bound = NEAR_TIE_EPSILONS[model.dtype] * torch.finfo(model.dtype).eps
     ties = 0
     for row, forced in enumerate(forced_scores(model, start, emitted, sampling)):
-        tokens = list(emitted[row])
-        reason, found = _judge_row(forced, tokens, bound)
+        reason, found = _judge_row(forced, list(emitted[row]), bound)
         ties += found
-        if tokens[:1] != list(reference[row])[:1]:
-            reason = "token 0: is not the one that the shared prefill gave"
-        elif not reason and stop.cut(tokens, 0) != (tokens, True):
-            reason = f"{len(tokens)} tokens: the text does not end where the stop rule ends it"
         if reason:
             return GateResult(Lossless.FAILED, ties, positions, f"row {row}, {reason}")
     return GateResult(Lossless.NEAR_TIE, ties, positions)

@@ -2,6 +2,8 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from statistics import median
+from typing import Protocol
 
 from specla.bench.cells import Cell
 from specla.bench.clock import clock_for, quiet
@@ -22,6 +24,18 @@ from specla.ops.recover import RING
 from specla.ops.verify import Auto, DispatchTable, get_verify
 
 
+class Decoded(Protocol):
+    """A decode that has ended."""
+
+    @property
+    def emitted(self) -> list[list[int]]:
+        """Every row's text, the prefill's token first."""
+
+
+AR_TRIALS = 3
+"""Windows of each way to commit, before AR is timed beside anything."""
+
+
 @dataclass(frozen=True)
 class Timed:
     """One timed window."""
@@ -39,14 +53,19 @@ class Method:
         cell: names the method.
         subject: what it decodes.
         table: measured on this device, for `auto`.
+        recover: in place of the cell's recovery.
     """
 
-    def __init__(self, cell: Cell, subject: Subject, table: DispatchTable | None = None) -> None:
+    def __init__(
+        self, cell: Cell, subject: Subject, table: DispatchTable | None = None, recover: Recovery | None = None
+    ) -> None:
         self.cell, self.subject = cell, subject
         self.clock = clock_for(str(subject.model.device))
         engine = cell.settings.engine
         assert engine.verify is not None and engine.recover is not None
-        self.recover = Recovery(engine.recover, engine.ring or RING)
+        self.recover = recover or Recovery(engine.recover, engine.ring or RING)
+        self.chosen = ""
+        """Why AR commits as it does, where that was measured."""
         self.verify = get_verify(engine.verify, pairs.NEEDS[engine.recover])
         if isinstance(self.verify, Auto):
             self.verify.table = table
@@ -60,7 +79,7 @@ class Method:
     @property
     def why(self) -> str:
         """What `auto` picked for the whole tree, and why, and how deep was drafted; empty for all others."""
-        told = []
+        told = [self.chosen] if self.chosen else []
         if isinstance(self.verify, Auto):
             shape = self.subject.model.config.head_shape
             told.append(self.verify.choose(self.cell.tree, self.cell.settings.workload.batch, shape)[1])
@@ -83,7 +102,7 @@ class Method:
         )
         return decoding if self.adaptive is None else decoding.adapt(self.adaptive)
 
-    def decode(self, item: Item) -> tuple[Decoding, list[Step]]:
+    def decode(self, item: Item) -> tuple[Decoded, list[Step]]:
         """Decode an item to the end of every row."""
         decoding, steps = self.start(item), list[Step]()
         while not decoding.done:
@@ -107,6 +126,38 @@ class Method:
         phases = [sum(step.seconds[i] for step in steps) / len(steps) * 1e6 if steps else 0.0 for i in range(4)]
         tokens = sum(len(tokens) for step in steps for tokens in step.emitted)
         return Timed(seconds, tokens, len(steps), Split(*phases))
+
+    def release(self) -> None:
+        """Give back what was held for decoding; what was found stays."""
+
+
+def make_method(
+    cell: Cell, subject: Subject, table: DispatchTable | None = None, recover: Recovery | None = None
+) -> Method:
+    """A cell's way of decoding, on the device of its model."""
+    if subject.model.device.type == "cuda":
+        from specla.bench.on_device import DeviceMethod
+
+        return DeviceMethod(cell, subject, table, recover)
+    return Method(cell, subject, table, recover)
+
+
+def fastest_ar(cell: Cell, subject: Subject) -> Method:
+    """AR that commits in place, or lazily, whichever takes less time here: the baseline of all others."""
+    item = subject.items[0]
+    ways = [make_method(cell, subject, recover=Recovery(name, RING)) for name in ("in_place", "factors_lazy")]
+    for way in ways:
+        way.decode(item)
+    taken = [[way.time(item) for way in ways] for _ in range(AR_TRIALS)]
+    if not taken[0][0].steps:
+        ways[1].release()
+        return ways[0]
+    times_us = [median(one[i].seconds / one[i].steps for one in taken) * 1e6 for i in range(len(ways))]
+    best, other = (0, 1) if times_us[0] <= times_us[1] else (1, 0)
+    ways[other].release()
+    told = [f"{way.recover.name} {time_us:.0f} us" for way, time_us in zip(ways, times_us, strict=True)]
+    ways[best].chosen = f"AR: {ways[best].recover.name}, the faster a step ({', '.join(told)})"
+    return ways[best]
 
 
 def make_drafter(cell: Cell, subject: Subject, item: Item) -> Drafter:

@@ -102,8 +102,13 @@ def build_tree(settings: TopologySettings) -> DraftTree:
 
 def not_built(settings: Settings, command: str) -> str | None:
     """What of these settings does not exist yet for a command, or None."""
-    asked = (row for row in NOT_BUILT if not (row.decodes_only and command in KERNEL_COMMANDS))
-    return next((row.what for row in asked if get(settings, row.dial) == row.value), None)
+    kind = settings.device.partition(":")[0]
+    for row in NOT_BUILT:
+        concerns = (not row.commands or command in row.commands) and row.device in ("", kind)
+        value = kind if row.dial == "device" else get(settings, row.dial)
+        if concerns and value == row.value:
+            return row.what
+    return None
 
 
 def _drop_decoding(normal: Normal, command: str) -> None:

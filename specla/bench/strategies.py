@@ -150,8 +150,10 @@ class NotBuilt(NamedTuple):
     value: object
     what: str
     """What is missing."""
-    decodes_only: bool = False
-    """Whether single operations can be timed with it all the same."""
+    commands: frozenset[str] = frozenset()
+    """That it is missing for; empty for all."""
+    device: str = ""
+    """That it is missing on; empty for all."""
 
 
 NOT_BUILT = (
@@ -161,7 +163,8 @@ NOT_BUILT = (
     NotBuilt("topology.name", AUTO, "the auto topology"),
     NotBuilt("engine.name", "fla-generate", "the engine fla-generate"),
     NotBuilt("engine.name", "fla-graph", "the engine fla-graph"),
-    NotBuilt("device", "cuda", "decoding with device=cuda; ablate verify, recover and defer run there", True),
+    NotBuilt("drafter.name", "ngram", "the drafter ngram with device=cuda: it drafts on the host", device="cuda"),
+    NotBuilt("device", "cuda", "generate with device=cuda; bench e2e decodes there", frozenset({"generate"})),
 )
 """A cell with one of these is planned as not applicable."""
 

@@ -11,7 +11,10 @@ from specla.bench.normalise import KERNEL_COMMANDS
 from specla.bench.settings import ModelSettings, Settings, model_config
 from specla.bench.workloads.base import Prompt, load_prompts, prompts_digest
 from specla.drafters.base import NoDrafter
+from specla.drafters.device import NoDrafts
 from specla.engine.decode import Decoding, Prefilled, StopRule, prefill
+from specla.engine.device import DeviceDecoding, How
+from specla.engine.recovery import Recovery
 from specla.errors import SpeclaError
 from specla.models.checkpoint import load_model, random_model, read_config, resolve_folder, weights_digest
 from specla.models.gated_deltanet import GatedDeltaNetLM
@@ -108,6 +111,7 @@ class Subject:
 
     def __init__(self, target: Target, settings: Settings, depth: int, prompts: Sequence[Prompt] | None = None) -> None:
         self.target, self.settings, self.depth = target, settings, depth
+        self._ar: DeviceDecoding | None = None
         self.sampling = Sampling(settings.sampling.temperature, settings.sampling.top_p, settings.seed)
         self.prompts = list(prompts) if prompts is not None else load_prompts(settings.workload)
         eos = target.model.config.eos_token_id
@@ -149,8 +153,19 @@ class Subject:
         return [self._trace(item) for item in self.items]
 
     def _trace(self, item: Item) -> list[list[int]]:
+        return self.ar_texts(item.start)
+
+    def ar_texts(self, start: Prefilled) -> list[list[int]]:
+        """What AR emits from here on, `start`'s roots first, as long as a trace."""
         stop = StopRule(self.stop.max_new_tokens + self.depth)
-        decoding = Decoding(self.model, item.start, chain(0), NoDrafter(), get_verify("ar"), "in_place", stop)
+        if self.model.device.type == "cuda":
+            if self._ar is None:
+                how = How(get_verify("ar"), Recovery("in_place"), self.sampling, stop)
+                self._ar = DeviceDecoding(self.model, len(start.roots), (chain(0),), NoDrafts(), how)
+            self._ar.begin(start)
+            self._ar.advance(stop.max_new_tokens - 1)
+            return self._ar.emitted
+        decoding = Decoding(self.model, start, chain(0), NoDrafter(), get_verify("ar"), "in_place", stop)
         while not decoding.done:
             decoding.step()
         return decoding.emitted

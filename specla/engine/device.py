@@ -31,6 +31,37 @@ WARM_UPS = 2
 """Cycles before a capture: kernels are compiled in the first, and loaded in the second."""
 
 
+class Report:
+    """What a cycle did, copied to the host beside the cycles after it.
+
+    Args:
+        log: of the decoding.
+        texts: of it.
+        cycle: its place in the log.
+        stream: that copies.
+    """
+
+    def __init__(self, log: Log, texts: Texts, cycle: int, stream: torch.cuda.Stream) -> None:
+        self.done, self._here = torch.cuda.Event(enable_timing=True), torch.cuda.Event()
+        self.done.record()
+        stream.wait_event(self.done)
+        with torch.cuda.stream(stream):
+            parts = (log.accepted[cycle], log.kept[cycle], texts.finished)
+            self._parts = [torch.empty_like(part, device="cpu", pin_memory=True) for part in parts]
+            for place, part in zip(self._parts, parts, strict=True):
+                place.copy_(part, non_blocking=True)
+            self._here.record()
+
+    def read(self) -> tuple[list[int], list[int], list[bool]]:
+        """(accepted drafts, tokens that count, whether it has ended) of every row; waits until they are here.
+
+        A row that ended in one of the next cycles may be said to have ended already.
+        """
+        self._here.synchronize()
+        accepted, kept, finished = (part.tolist() for part in self._parts)
+        return accepted, kept, finished
+
+
 @dataclass(frozen=True)
 class How:
     """What a method is made of, its drafter aside."""
@@ -140,6 +171,7 @@ class DeviceDecoding:
         self._replays: dict[int, Run] = {}
         self._parts: tuple[Run, ...] = ()
         self._start: Prefilled | None = None
+        self._stream: torch.cuda.Stream | None = None
 
     @torch.inference_mode()
     def begin(self, start: Prefilled) -> None:
@@ -194,6 +226,12 @@ class DeviceDecoding:
             phases = self.cycles[max(self.cycles)].phases
             self._parts = tuple(self.graphs.capture(phase) for phase in phases)
         return self._parts
+
+    def report(self, cycle: int) -> Report:
+        """Have what the newest cycle did copied to the host; `cycle` is its place since `begin`."""
+        if self._stream is None:
+            self._stream = torch.cuda.Stream(self.model.device)
+        return Report(self.log, self.texts, cycle, self._stream)
 
     @property
     def prompts(self) -> list[list[int]]:

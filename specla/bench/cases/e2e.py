@@ -13,7 +13,7 @@ from specla.bench.cases.work import ERRORS, Events, Work
 from specla.bench.cells import Cell
 from specla.bench.gate import GateResult
 from specla.bench.instruments import Instruments
-from specla.bench.measure import Method, gate, time_block
+from specla.bench.measure import Method, fastest_ar, gate, make_method, time_block
 from specla.bench.normalise import END_TO_END
 from specla.bench.record import Bytes, Counts, Lossless, Record, Sample, Status
 from specla.bench.settings import ModelSettings, Settings
@@ -90,14 +90,14 @@ def run_cells(
         events: see `Events`.
     """
     baseline, *others = cells
-    ar = Method(baseline, subject)
     table = _dispatch(subject, others, instruments)
+    ar = fastest_ar(baseline, subject)
     ar_samples: list[Sample] = []
     ar_record: Record | None = None
     for number, block in enumerate([others[i : i + BLOCK] for i in range(0, len(others), BLOCK)] or [[]]):
         started, clock = datetime.now(UTC).isoformat(timespec="seconds"), time.monotonic()
         methods = [(baseline, ar)] if number == 0 else []
-        methods += [(cell, Method(cell, subject, table)) for cell in block]
+        methods += [(cell, make_method(cell, subject, table)) for cell in block]
         gated = _through_the_gate(methods, planned, events)
         sound = [one for one in gated if one.cell is not baseline and one.result.lossless is not Lossless.FAILED]
         more = f" and {len(sound) - 1} more" if len(sound) > 1 else ""
@@ -109,6 +109,10 @@ def run_cells(
             for one in gated:
                 events.record(replace(planned[one.cell.config_hash], status=Status.FAILED, reason=told(error)))
             continue
+        finally:
+            for _, method in methods:
+                if method is not ar:
+                    method.release()
         ar_samples += samples[0]
         timed = [baseline, *(one.cell for one in sound)]
         by_cell = {cell.config_hash: taken for cell, taken in zip(timed, samples, strict=True)}

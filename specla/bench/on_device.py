@@ -1,0 +1,215 @@
+"""Timing decodes on a GPU: graphs replayed, and nothing read back before a window ends.
+
+A window is as many cycles as the gate's decode took until its first row ended. The texts of one build on one device are
+the same every time, so that is known beforehand, and checked afterwards.
+"""
+
+from dataclasses import dataclass
+from itertools import pairwise
+from statistics import mean
+
+import torch
+
+from specla.bench.cells import Cell
+from specla.bench.gate import judge_texts
+from specla.bench.measure import Decoded, Method, Timed, make_drafter
+from specla.bench.record import Split
+from specla.bench.subject import Item, Subject
+from specla.drafters.device import DeviceDrafter, DeviceOracle, NoDrafts
+from specla.drafters.oracle import OracleDrafter
+from specla.engine.adaptive import Adaptive, outcome_of
+from specla.engine.decode import Step
+from specla.engine.device import DeviceDecoding, How, Report, window
+from specla.engine.recovery import Recovery
+from specla.ops.verify import DispatchTable
+from specla.topology import DraftTree
+
+LATE = 2
+"""Cycles that the host is behind, where it chooses how deep the next one drafts."""
+
+
+@dataclass
+class Text:
+    """What the gate's decode of an item found."""
+
+    cycles: int
+    """Until the first row ended."""
+    tokens: int
+    """That counted in those."""
+    traces: list[list[int]] | None
+    """An oracle's, with what a near tie changed."""
+    split: Split | None = None
+
+
+class DeviceMethod(Method):
+    """A cell's way of decoding its subject, on a GPU.
+
+    Args:
+        cell: names the method.
+        subject: what it decodes.
+        table: measured on this device, for `auto`.
+        recover: in place of the cell's recovery.
+    """
+
+    def __init__(
+        self, cell: Cell, subject: Subject, table: DispatchTable | None = None, recover: Recovery | None = None
+    ) -> None:
+        super().__init__(cell, subject, table)
+        self.recover = recover or self.recover
+        self._engine: DeviceDecoding | None = None
+        self._drafter: DeviceDrafter = NoDrafts()
+        self._texts: dict[int, Text] = {}
+
+    @property
+    def _trees(self) -> tuple[DraftTree, ...]:
+        return tuple(self.adaptive.cuts.values()) if self.adaptive is not None else (self.cell.tree,)
+
+    def engine(self, item: Item) -> DeviceDecoding:
+        """What decodes, with its graphs; the drafter follows the item."""
+        subject = self.subject
+        model, text = subject.model, self._texts.get(item.index)
+        drafter = make_drafter(self.cell, subject, item)
+        if isinstance(drafter, OracleDrafter):
+            if text is not None and text.traces is not None:
+                drafter.follow(text.traces)
+            if isinstance(self._drafter, DeviceOracle):
+                self._drafter.oracle = drafter
+            else:
+                capacity = subject.stop.max_new_tokens + 2 * subject.depth + 2
+                self._drafter = DeviceOracle(drafter, capacity, model.device, model.config.vocab_size)
+        if self._engine is None:
+            how = How(self.verify, self.recover, subject.sampling, subject.stop)
+            self._engine = DeviceDecoding(model, len(item.start.roots), self._trees, self._drafter, how)
+        self._engine.begin(item.start)
+        return self._engine
+
+    def decode(self, item: Item) -> tuple[Decoded, list[Step]]:
+        """Decode an item to the end of every row, the host looking at every cycle."""
+        engine, loop = self.engine(item), Loop(self.adaptive)
+        while not all(engine.finished):
+            loop.advance(engine)
+            if isinstance(self._drafter, DeviceOracle):
+                self._follow(engine, self._drafter, loop.depths)
+        steps = engine.steps(len(loop.depths), loop.depths)
+        cycles = window(engine.log.kept[: len(loop.depths)])
+        tokens = sum(len(tokens) for step in steps[:cycles] for tokens in step.emitted)
+        traces = self._drafter.oracle.traces if isinstance(self._drafter, DeviceOracle) else None
+        self._texts[item.index] = Text(cycles, tokens, traces)
+        return engine, steps
+
+    def _follow(self, engine: DeviceDecoding, drafter: DeviceOracle, depths: list[int]) -> None:
+        """Give the oracle new traces of the rows that left theirs by a near tie: AR's, from here on."""
+        oracle, finished = drafter.oracle, engine.finished
+        oracle.observe(engine.steps(len(depths), depths)[-1].emitted)
+        off = [row for row in oracle.rows_off_trace() if not finished[row]]
+        if not off:
+            return
+        texts = self.subject.ar_texts(engine.settled())
+        for row in off:
+            oracle.retrace(row, texts[row][1:])
+        drafter.reload()
+
+    def time(self, item: Item) -> Timed:
+        """Replay an item's window on the clock."""
+        known, engine = self._texts[item.index], self.engine(item)
+        if self.adaptive is not None:
+            timed = self._time_adaptive(engine, known)
+        else:
+            if known.split is None:
+                known.split = _split(engine, known.cycles)
+                engine = self.engine(item)
+            started = self.clock.now()
+            engine.advance(known.cycles)
+            seconds = self.clock.now() - started
+            timed = Timed(seconds, known.tokens, known.cycles, known.split)
+        gated = self.texts.get(item.index, [])
+        for row, text in enumerate(engine.emitted):
+            if gated and text != gated[row][: len(text)]:
+                self._depart(item, row, engine)
+        return timed
+
+    def _depart(self, item: Item, row: int, engine: DeviceDecoding) -> None:
+        """Note a text that is not the gate's, unless depths that depended on times led to another near tie."""
+        self.departed = f"a timed window left the text that the gate saw (item {item.index}, row {row})"
+        if self.adaptive is not None:
+            judged = judge_texts(self.subject.model, item.start, engine.emitted, self.subject.sampling)
+            self.departed = f"{self.departed}: {judged.reason}" if judged.reason else ""
+
+    def _time_adaptive(self, engine: DeviceDecoding, known: Text) -> Timed:
+        """Cycles of whatever depth was chosen, from counters that come late, until a row ends."""
+        loop = Loop(self.adaptive, late=LATE)
+        while known.cycles and not loop.ended:
+            loop.advance(engine)
+        cycles = loop.counted
+        # What the host had launched before it saw the end does not count.
+        return Timed(loop.seconds, int(engine.log.kept[:cycles].sum()), cycles, Split(0.0, 0.0, 0.0, 0.0))
+
+    def release(self) -> None:
+        """Give graphs and states back; what was found stays."""
+        if self._engine is not None:
+            self._engine.release()
+        self._engine, self._drafter = None, NoDrafts()
+
+
+class Loop:
+    """Cycles one after the other, each as deep as `adaptive` says, which learns of them `late` cycles later.
+
+    Args:
+        adaptive: None for the one tree there is.
+        late: cycles; 0 waits for each.
+    """
+
+    def __init__(self, adaptive: Adaptive | None, late: int = 0) -> None:
+        self.depths: list[int] = []
+        self.counted, self.ended = 0, False
+        self._adaptive, self._late = adaptive, late
+        self._started: torch.cuda.Event | None = None
+        self._reports: list[Report] = []
+
+    def advance(self, engine: DeviceDecoding) -> None:
+        """One cycle more, and what an earlier one did."""
+        if self._started is None:
+            self._started = torch.cuda.Event(enable_timing=True)
+            self._started.record()
+        self.depths.append(max(engine.cycles) if self._adaptive is None else self._adaptive.choose().depth)
+        engine.advance(1, self.depths[-1])
+        self._reports.append(engine.report(len(self.depths) - 1))
+        if len(self._reports) > self._late and not self.ended:
+            self._look(engine)
+
+    def _look(self, engine: DeviceDecoding) -> None:
+        report, depth = self._reports[self.counted], self.depths[self.counted]
+        accepted, kept, finished = report.read()
+        self.ended = any(finished)
+        if self._adaptive is not None:
+            taken = [a for a, k in zip(accepted, kept, strict=True) if k]
+            self._adaptive.observe(outcome_of(depth, engine.cycles[depth].tree.depth, taken, self._cycle_seconds()))
+        self.counted += 1
+
+    def _cycle_seconds(self) -> float:
+        before = self._reports[self.counted - 1].done if self.counted else self._started
+        assert before is not None
+        return float(before.elapsed_time(self._reports[self.counted].done)) * 1e-3
+
+    @property
+    def seconds(self) -> float:
+        """From the start to the end of the last cycle that was looked at."""
+        if not self.counted or self._started is None:
+            return 0.0
+        return float(self._started.elapsed_time(self._reports[self.counted - 1].done)) * 1e-3
+
+
+def _split(engine: DeviceDecoding, cycles: int) -> Split:
+    """Each phase as a graph of its own, between events: together they take longer than the whole."""
+    if not cycles:
+        return Split(0.0, 0.0, 0.0, 0.0)
+    parts = engine.parts()
+    marks = [[torch.cuda.Event(enable_timing=True) for _ in range(len(parts) + 1)] for _ in range(cycles)]
+    for cycle in marks:
+        cycle[0].record()
+        for part, mark in zip(parts, cycle[1:], strict=True):
+            part()
+            mark.record()
+    marks[-1][-1].synchronize()
+    taken = [[a.elapsed_time(b) * 1e3 for a, b in pairwise(cycle)] for cycle in marks]
+    return Split(*(mean(phase) for phase in zip(*taken, strict=True)))
