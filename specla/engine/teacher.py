@@ -7,6 +7,7 @@ import torch
 
 from specla.engine.decode import Prefilled, tree_tensors
 from specla.engine.recovery import EngineRecovery
+from specla.interrupt import check
 from specla.models.gated_deltanet import GatedDeltaNetLM
 from specla.ops.sampling import Sampling, scores
 from specla.ops.verify import get_verify
@@ -44,6 +45,7 @@ def forced_scores(
     path, one = torch.zeros_like(padded[:, :1]), torch.ones_like(padded[:, 0])
     found = [ForcedScores([], [], []) for _ in emitted]
     for place in range(longest - 1):
+        check()
         hidden, records = model.forward_nodes(padded[:, place : place + 1], tree, recovery.layers(), verify)
         score = scores(model.logits(hidden[:, 0]), sampling, start.rows, state.lengths + 1, NUCLEUS_SLACK)
         recovery.commit(records, path, one)
