@@ -21,6 +21,7 @@ from specla.engine.adaptive import Adaptive, outcome_of
 from specla.engine.decode import Step
 from specla.engine.device import DeviceDecoding, How, Report, window
 from specla.engine.recovery import Recovery
+from specla.interrupt import check
 from specla.ops.verify import DispatchTable
 from specla.topology import DraftTree
 
@@ -168,6 +169,7 @@ class Loop:
 
     def advance(self, engine: DeviceDecoding) -> None:
         """One cycle more, and what an earlier one did."""
+        check()
         if self._started is None:
             self._started = torch.cuda.Event(enable_timing=True)
             self._started.record()

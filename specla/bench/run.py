@@ -9,7 +9,7 @@ import torch
 import yaml
 
 from specla.bench.cases import prepare_work
-from specla.bench.cases.work import Events, Work
+from specla.bench.cases.work import Events, Work, interruptible
 from specla.bench.cells import Cell, Plan
 from specla.bench.clock import clock_for
 from specla.bench.estimate import estimate
@@ -162,7 +162,7 @@ def run(prepared: Prepared, out: Path, slug: str, resume: bool, observer: Observ
                 if cells:
                     own = instruments[device_of(work.cells[0])]
                     torch.set_num_threads(work.cells[0].settings.threads or all_threads)
-                    work.measure(cells, prepared.planned, own, Events(keep, observer.tick, log))
+                    work.measure(cells, prepared.planned, own, interruptible(Events(keep, observer.tick, log)))
                     folder.write_dispatch([row for one in instruments.values() for row in one.dispatch])
         finally:
             torch.set_num_threads(all_threads)

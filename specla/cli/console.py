@@ -11,6 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from specla.errors import SpeclaError
+from specla.interrupt import check
 
 Overrides = Annotated[
     list[str] | None,
@@ -49,7 +50,11 @@ def print_json(document: Mapping[str, Any]) -> None:
 
 @contextmanager
 def progress(title: str) -> Iterator[tuple[Callable[[int], None], Callable[[str], None]]]:
-    """(set the total, advance by one with a description), on stderr: a bar on a terminal, plain lines elsewhere."""
+    """(set the total, advance by one with a description), on stderr: a bar on a terminal, plain lines elsewhere.
+
+    Raises:
+        KeyboardInterrupt: from advancing, where one was lost in what was done.
+    """
     if sys.stderr.isatty():
         with _bar(title) as hooks:
             yield hooks
@@ -62,6 +67,7 @@ def progress(title: str) -> Iterator[tuple[Callable[[int], None], Callable[[str]
 
     def tick(what: str) -> None:
         nonlocal done, last
+        check()
         done += 1
         if time.monotonic() - last >= _LINE_EVERY_SECONDS:
             last = time.monotonic()
@@ -92,7 +98,9 @@ def _bar(title: str) -> Iterator[tuple[Callable[[int], None], Callable[[str], No
     )
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task("", title=title, total=None)
-        yield (
-            lambda count: bar.update(task, total=count),
-            lambda what: bar.update(task, advance=1, description=what),
-        )
+
+        def tick(what: str) -> None:
+            check()
+            bar.update(task, advance=1, description=what)
+
+        yield lambda count: bar.update(task, total=count), tick

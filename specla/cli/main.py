@@ -8,6 +8,7 @@ import typer
 from specla import __version__
 from specla.cli import ablate, bench, compare, explain, generate, report, train
 from specla.errors import MeasurementError, SpeclaError
+from specla.interrupt import remembered
 
 INTERRUPTED = 130
 
@@ -51,7 +52,8 @@ def main(commands: typer.Typer = app) -> None:
     try:
         # Without its standalone mode the library returns the code that a command asked to exit with, and 130 for an
         # interrupt.
-        code = commands(standalone_mode=False) or 0
+        with remembered():
+            code = commands(standalone_mode=False) or 0
         if code == INTERRUPTED:
             raise KeyboardInterrupt
         sys.exit(code)

@@ -16,6 +16,7 @@ from specla.engine.accept import Acceptance, accept
 from specla.engine.adaptive import Adaptive, outcome_of
 from specla.engine.recovery import EngineRecovery, Recovery
 from specla.errors import SpeclaError
+from specla.interrupt import check
 from specla.models.gated_deltanet import GatedDeltaNetLM
 from specla.models.layers import LayerRecord
 from specla.models.state import DecodeState
@@ -158,6 +159,7 @@ class Decoding:
     @torch.inference_mode()
     def step(self) -> Step:
         """One cycle over the batch."""
+        check()
         started = time.perf_counter()
         asked = self.tree if self.adaptive is None else self.adaptive.choose()
         draft = self.drafter.draft(asked)

@@ -8,6 +8,7 @@ import torch
 from specla.engine.decode import Prefilled, tree_tensors
 from specla.engine.graph import CudaGraphs, Run
 from specla.engine.recovery import EngineRecovery
+from specla.interrupt import check
 from specla.models.gated_deltanet import GatedDeltaNetLM
 from specla.ops.sampling import Sampling, scores
 from specla.ops.verify import get_verify
@@ -49,6 +50,7 @@ def forced_scores(
         forced.rewind()
         step = replay
     for _ in range(forced.places):
+        check()
         step()
     found = forced.found()
     if graphs is not None:

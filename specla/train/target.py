@@ -17,6 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from specla.errors import SpeclaError
+from specla.interrupt import check
 from specla.models.checkpoint import save_model
 from specla.models.config import GatedDeltaNetConfig
 from specla.models.gated_deltanet import GatedDeltaNetLM
@@ -151,6 +152,7 @@ class TargetTraining:
         fields: dict[str, Any] = {}
         limit = float("inf") if self.options.minutes is None else start + 60 * self.options.minutes
         while self.step < self.options.steps and time.monotonic() < limit:
+            check()
             loss = self.train_step()
             if self.step % log_every == 0 or self.step == self.options.steps:
                 value, now = loss.item(), time.monotonic()

@@ -14,10 +14,13 @@ from pathlib import Path
 import pytest
 
 import specla
-from specla.bench.record import Status
+from specla.bench.record import Record, Status
+from specla.bench.store import RunFolder
+from specla.engine.decode import Decoding, Step
 from specla.models.checkpoint import resolve_folder
 from tests.cli.conftest import Run
 from tests.factory import ar_record, decode_record, unmeasured, write_run
+from tests.test_interrupt import lose_an_interrupt
 
 ROOT = Path(specla.__file__).parents[1]
 
@@ -256,6 +259,40 @@ def test_train_on_own_text(run: Run, tmp_path: Path) -> None:
     assert (tmp_path / "model" / "model" / "model.safetensors").is_file()
     code, _, err = run(f"{train} seed=1")
     assert code == 2 and "another seed" in err
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.parametrize("where", ["a record", "a decode", "the end"])
+def test_an_interrupt_that_python_ignores_ends_a_run(
+    where: str, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    finished: list[str] = []
+
+    def lost_after_a_record(folder: RunFolder, record: Record) -> None:
+        append(folder, record)
+        finished.extend([record.fingerprint] if record.samples else [])
+        if where == "a record" and len(finished) == 2:
+            lose_an_interrupt()
+
+    def lost_in_a_decode(decoding: Decoding) -> Step:
+        if where == "a decode" and finished:
+            lose_an_interrupt()
+        return step(decoding)
+
+    def lost_at_the_end(*results: object) -> None:
+        if where == "the end":
+            lose_an_interrupt()
+
+    append, step = RunFolder.append, Decoding.step
+    monkeypatch.setattr(RunFolder, "append", lost_after_a_record)
+    monkeypatch.setattr(Decoding, "step", lost_in_a_decode)
+    monkeypatch.setattr("specla.cli.results.print_results", lost_at_the_end)
+    code, _, err = run("specla bench e2e experiment=smoke measure.repeats=5")
+    assert code == 130 and err.splitlines()[-1].startswith("specla: interrupted")
+    summary = json.loads(next(tmp_path.glob("runs/*/summary.json")).read_text())
+    statuses = [cell["status"] for cell in summary["cells"]]
+    assert summary["status"] == ("passed" if where == "the end" else "partial")
+    assert statuses.count("passed") == len(set(finished)) >= 2 and "failed" not in statuses
 
 
 @pytest.mark.slow

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 from specla.bench.cells import Cell
 from specla.bench.instruments import Instruments
-from specla.bench.record import Record
+from specla.bench.record import Record, Status
+from specla.interrupt import check
 
 
 @dataclass(frozen=True)
@@ -22,6 +23,23 @@ class Events:
     record: Callable[[Record], None]
     tick: Callable[[str], None]
     log: Callable[[str], None]
+
+
+def interruptible(events: Events) -> Events:
+    """The same events, which raise KeyboardInterrupt where one was lost in the work before them."""
+
+    def record(one: Record) -> None:
+        # What an interrupt broke has not failed: it is not measured yet.
+        if one.status is Status.FAILED:
+            check()
+        events.record(one)
+        check()
+
+    def tick(what: str) -> None:
+        check()
+        events.tick(what)
+
+    return Events(record, tick, events.log)
 
 
 class Work(ABC):
