@@ -102,11 +102,9 @@ def build_tree(settings: TopologySettings) -> DraftTree:
 
 def not_built(settings: Settings, command: str) -> str | None:
     """What of these settings does not exist yet for a command, or None."""
-    kind = settings.device.partition(":")[0]
     for row in NOT_BUILT:
-        concerns = (not row.commands or command in row.commands) and row.device in ("", kind)
-        value = kind if row.dial == "device" else get(settings, row.dial)
-        if concerns and value == row.value:
+        concerns = (not row.commands or command in row.commands) and row.device in ("", settings.device)
+        if concerns and get(settings, row.dial) == row.value:
             return row.what
     return None
 

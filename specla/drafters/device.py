@@ -14,6 +14,9 @@ from specla.ops.types import TreeTensors
 class DeviceDrafter(ABC):
     """Proposes tokens for the nodes of a tree. What it keeps stays in the same memory from `begin` to `begin`."""
 
+    launches = True
+    """Whether drafting runs anything."""
+
     @abstractmethod
     def begin(self, prompts: Sequence[Sequence[int]], roots: Sequence[int]) -> None:
         """Start on a batch, from the host: its prompts, and the first token of each row, which the prefill gave."""
@@ -28,6 +31,8 @@ class DeviceDrafter(ABC):
 
 class NoDrafts(DeviceDrafter):
     """The roots alone: autoregressive decoding."""
+
+    launches = False
 
     def begin(self, prompts: Sequence[Sequence[int]], roots: Sequence[int]) -> None:
         """Nothing to keep."""
@@ -57,6 +62,7 @@ class DeviceOracle(DeviceDrafter):
         self.oracle.begin(prompts, roots)
         self.reload()
 
+    @torch.inference_mode()
     def reload(self) -> None:
         """Take the oracle's present traces over."""
         known = self.oracle.known(self._capacity)

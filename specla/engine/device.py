@@ -14,10 +14,10 @@ from torch import Tensor
 
 from specla.drafters.device import DeviceDrafter
 from specla.engine.decode import Prefilled, Step, StopRule, tree_tensors
-from specla.engine.device_recovery import DeviceRecovery, make_bank
+from specla.engine.device_recovery import DeviceRecovery, make_bank, places_of
 from specla.engine.graph import CudaGraphs
+from specla.engine.memory import Demand, require
 from specla.engine.recovery import Recovery
-from specla.errors import SpeclaError
 from specla.models.gated_deltanet import GatedDeltaNetLM
 from specla.models.layers import LayerRecord
 from specla.models.state import DecodeState
@@ -134,7 +134,7 @@ class DeviceDecoding:
         graphs: what captures.
 
     Raises:
-        SpeclaError: the memory does not suffice, or a strategy cannot be captured.
+        SpeclaError: the memory does not suffice; the line says what would fit.
     """
 
     def __init__(
@@ -149,6 +149,10 @@ class DeviceDecoding:
         self.model, self.batch, self.drafter, self.how = model, batch, drafter, how
         self.graphs = graphs or CudaGraphs(model.device)
         depth, limit = max(tree.depth for tree in trees), how.stop.max_new_tokens
+        if model.device.type == "cuda":
+            nodes = tuple(tree.nodes for tree in trees)
+            demand = Demand(batch, nodes, places_of(how.recover, depth + 1), how.recover.name == "snapshot")
+            require(model.config, model.dtype, demand, self.graphs.free_bytes)
         self.state = DecodeState.empty(model.config, batch, model.dtype, model.device)
         self.recovery = DeviceRecovery(how.recover, model, self.state, depth + 1)
         zeros = torch.zeros(batch, dtype=torch.int64, device=model.device)
@@ -202,15 +206,9 @@ class DeviceDecoding:
 
     def _capture(self) -> None:
         for depth, cycle in self.cycles.items():
-            try:
-                self.graphs.aside(cycle.run, WARM_UPS)
-                self.graphs.aside(cycle.run, 1, may_wait=False)
-                self._replays[depth] = self.graphs.capture(cycle.run)
-            except torch.cuda.OutOfMemoryError:
-                raise SpeclaError(
-                    f"workload.batch={self.batch}, {cycle.tree.nodes} nodes: the device's memory does not suffice; "
-                    "use a smaller batch, tree or model"
-                ) from None
+            self.graphs.aside(cycle.run, WARM_UPS)
+            self.graphs.aside(cycle.run, 1, may_wait=False)
+            self._replays[depth] = self.graphs.capture(cycle.run)
 
     @torch.inference_mode()
     def advance(self, cycles: int = 1, depth: int | None = None) -> None:
@@ -223,8 +221,10 @@ class DeviceDecoding:
     def parts(self) -> tuple[Run, ...]:
         """The four phases of the deepest cycle as graphs of their own: draft, verify, accept, commit."""
         if not self._parts:
-            phases = self.cycles[max(self.cycles)].phases
-            self._parts = tuple(self.graphs.capture(phase) for phase in phases)
+            cycle = self.cycles[max(self.cycles)]
+            phases = [phase for phase in cycle.phases if phase != cycle.phases[0] or self.drafter.launches]
+            graphs = [self.graphs.capture(phase) for phase in phases]
+            self._parts = (*([] if self.drafter.launches else [_nothing]), *graphs)
         return self._parts
 
     def report(self, cycle: int) -> Report:
@@ -263,6 +263,7 @@ class DeviceDecoding:
             steps.append(Step(emitted, accepted, tree, path, (0.0, 0.0, 0.0, 0.0)))
         return steps
 
+    @torch.inference_mode()
     def settled(self) -> Prefilled:
         """The batch as it stands, as if prompts and text had been prefilled. Waits for the device."""
         assert self._start is not None
@@ -275,6 +276,10 @@ class DeviceDecoding:
         self._replays.clear()
         self._parts = ()
         self.graphs.release()
+
+
+def _nothing() -> None:
+    """The phase of a drafter that launches nothing: torch warns of a graph without nodes."""
 
 
 def window(kept: Tensor) -> int:

@@ -21,6 +21,13 @@ PENDING = ("in_place", "factors_deferred", "factors_lazy")
 """Recoveries that leave the commit to the next verification."""
 
 
+def places_of(chosen: Recovery, longest: int) -> int:
+    """Places of every row's ring of pending factors; 0 where a recovery has none."""
+    if chosen.name not in PENDING:
+        return 0
+    return chosen.ring if chosen.name == "factors_lazy" else longest
+
+
 def make_bank(model: GatedDeltaNetLM, batch: int, nodes: int) -> Bank:
     """Of all layers: every field [L, B, T, ...]."""
     config, device = model.config, model.device
@@ -54,7 +61,7 @@ class DeviceRecovery:
                     f"engine.ring={chosen.ring}: a step commits up to {longest} tokens; give {longest} or more"
                 )
             batch = state.recurrent.shape[1]
-            self._ring = make_bank(model, batch, chosen.ring if lazy else longest).factors
+            self._ring = make_bank(model, batch, places_of(chosen, longest)).factors
             used = torch.zeros(state.recurrent.shape[0] * batch, dtype=torch.int64, device=model.device)
             self._filled = Filled(used, torch.full_like(used, not lazy, dtype=torch.bool))
         elif self.name != "factors":

@@ -150,14 +150,20 @@ def test_what_cannot_be_measured_is_a_cell_with_a_reason(words: str, reason: str
     assert cell.reason.startswith(reason)
 
 
-def test_a_gpu_times_operations_before_it_decodes() -> None:
+def test_a_gpu_times_operations() -> None:
     for command in KERNEL_COMMANDS:
         words = ["experiment=null", "model=gdn-1.3b", "device=cuda", "engine.verify=tree"]
         assert {cell.status for cell in plan(command, words).cells} == {"pending"}
-    for command in ("bench e2e", "ablate acceptance", "ablate length"):
-        cells = plan(command, ["device=cuda"]).cells
-        assert {cell.status for cell in cells} == {"not_applicable"}
-        assert {cell.reason for cell in cells} == {f"not built yet: {NOT_BUILT[-1].what}"}
+
+
+def test_what_drafts_on_the_host_does_not_run_on_a_gpu() -> None:
+    words = ["device=cuda", "experiment=null", "drafter=ngram,oracle"]
+    found = {cell.method.drafter: (cell.status, cell.reason) for cell in plan("bench e2e", words).cells}
+    assert found["none"] == found["oracle"] == ("pending", "")
+    status, reason = found["ngram"]
+    assert status == "not_applicable" and "it drafts on the host" in reason
+    (one,) = plan("generate", ["device=cuda", "drafter=oracle"]).cells
+    assert one.status == "not_applicable" and "generate with device=cuda" in one.reason
 
 
 def test_the_gpu_study_has_single_nodes_and_every_strategy() -> None:
