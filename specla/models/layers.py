@@ -11,11 +11,11 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from specla.models.config import GatedDeltaNetConfig
-from specla.ops.chunk import chunk_gated_delta_rule
 from specla.ops.conv import conv_nodes, conv_sequence
 from specla.ops.gates import gates, l2_normalise
 from specla.ops.linear import PackedLinear
 from specla.ops.norm import gated_rms_norm, rms_norm
+from specla.ops.prefill import prefill_gated_delta_rule
 from specla.ops.types import Bank, Fold, Known, NodeInputs, TreeTensors, VerifyOutput
 from specla.ops.verify import VerifyStrategy
 
@@ -181,7 +181,7 @@ class GatedDeltaNet(nn.Module):
         q, k, v, g, beta = self.delta_inputs(mixed, a, b)
         if valid is not None:
             g, beta = g * valid[..., None], beta * valid[..., None]
-        out, recurrent = chunk_gated_delta_rule(q, k, v, g, beta, None if state is None else state.recurrent)
+        out, recurrent = prefill_gated_delta_rule(q, k, v, g, beta, None if state is None else state.recurrent)
         return self.finish(out, gate, x.dtype), LayerState(recurrent, window)
 
     def nodes(
