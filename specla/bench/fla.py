@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from specla.bench.cells import Cell
-from specla.bench.fla_model import cache_argument, foreign_layers, foreign_model, tensors_of
+from specla.bench.fla_model import InPlace, cache_argument, foreign_layers, foreign_model, tensors_of
 from specla.bench.measure import Method, Timed
 from specla.bench.record import Split
 from specla.bench.subject import Item, Subject
@@ -181,10 +181,12 @@ class FlaGraph(ForeignMethod):
         super().__init__(cell, subject, model)
         self._graphs = make_graphs(subject.model.device)
         self._replay: Run | None = None
+        self._copied = 0
+        """Tensors of the cache in every step, since they came out in new memory."""
 
     @property
     def told(self) -> str:
-        return "a step in a CUDA graph, which copies the new states back to where the next step reads them"
+        return f"a step in a CUDA graph, {f'which copies {self._copied} states back' if self._copied else 'in place'}"
 
     def load(self, item: Item) -> "Heard":
         if self._replay is None:
@@ -211,11 +213,13 @@ class FlaGraph(ForeignMethod):
         from fla.models.utils import Cache
 
         cache = Cache.from_legacy_cache(self._layers)
-        logits = self.model(input_ids=self._tokens, past_key_values=cache, use_cache=True).logits[:, -1]
-        # Windows are moved where they lie; recurrent states are written to new memory.
-        for held, new in zip(tensors_of(self._layers), tensors_of(cache), strict=True):
-            if new.data_ptr() != held.data_ptr():
-                held.copy_(new)
+        with InPlace([layer["recurrent_state"] for layer in self._layers]):
+            logits = self.model(input_ids=self._tokens, past_key_values=cache, use_cache=True).logits[:, -1]
+        pairs = list(zip(tensors_of(self._layers), tensors_of(cache), strict=True))
+        moved = [(held, new) for held, new in pairs if new.data_ptr() != held.data_ptr()]
+        for held, new in moved:
+            held.copy_(new)
+        self._copied = len(moved)
         self._lengths += 1
         self._tokens.copy_(choose(logits, self.subject.sampling, self._rows, self._lengths)[:, None])
 

@@ -47,6 +47,7 @@ def test_its_engines_decode_the_texts_of_ours(case: str, decoded: Any) -> None:
         assert [window[:2] for window in found["windows"]] == [[2 * n, n] for n in steps]
         assert (min(steps) < LIMIT - 1) == (case == "sampled")
         assert found["why"].startswith("flash-linear-attention 0")
+    assert decoded[case]["fla-graph"]["why"].endswith("a step in a CUDA graph, in place")
 
 
 @every_engine
