@@ -36,10 +36,12 @@ class Text:
         start: after the prefill.
         stop: when rows end.
         whole: go on until every row has ended, not only the first.
+        most: steps, where it is known after how many all is over.
     """
 
-    def __init__(self, start: Prefilled, stop: StopRule, whole: bool) -> None:
+    def __init__(self, start: Prefilled, stop: StopRule, whole: bool, most: int | None = None) -> None:
         self.stop, self.whole = stop, whole
+        self.most = stop.max_new_tokens - 1 if most is None else most
         self.emitted = [[root] for root in start.roots]
         self.finished = [stop.cut([root], 0)[1] for root in start.roots]
         self.steps: list[list[list[int]]] = []
@@ -92,7 +94,7 @@ class ForeignMethod(Method):
         """How it decodes, in a few words."""
 
     @abstractmethod
-    def load(self, item: Item) -> Any:
+    def load(self, item: Item, text: Text) -> Any:
         """A fresh cache after the prefill of an item, off the clock."""
 
     @abstractmethod
@@ -107,16 +109,20 @@ class ForeignMethod(Method):
         """Decode an item to the end of every row."""
         text = Text(item.start, self.subject.stop, whole=True)
         if not text.over:
-            self.run(item, self.load(item), text)
+            self.run(item, self.load(item, text), text)
         rows = len(text.emitted)
         return text, [Step(kept, [0] * rows, chain(0), [[0]] * rows, (0.0, 0.0, 0.0, 0.0)) for kept in text.steps]
 
     @torch.inference_mode()
     def time(self, item: Item) -> Timed:
-        """Decode an item until its first row ends, on the clock; a step is all verification."""
-        text, seconds = Text(item.start, self.subject.stop, whole=False), 0.0
+        """Decode an item until its first row ends, on the clock; a step is all verification.
+
+        When that is, is known from the gate's texts, as it is where our own methods are timed.
+        """
+        most = min((len(row) - 1 for row in self.texts.get(item.index, ())), default=None)
+        text, seconds = Text(item.start, self.subject.stop, whole=False, most=most), 0.0
         if not text.over:
-            cache = self.load(item)
+            cache = self.load(item, text)
             started = self.clock.now()
             self.run(item, cache, text)
             seconds = self.clock.now() - started
@@ -133,7 +139,7 @@ class FlaGenerate(ForeignMethod):
     def told(self) -> str:
         return f"transformers {version('transformers')} generate"
 
-    def load(self, item: Item) -> Any:
+    def load(self, item: Item, text: Text) -> Any:
         from fla.models.utils import Cache
 
         return Cache.from_legacy_cache(foreign_layers(item.start.state, self.subject.model.config))
@@ -153,7 +159,7 @@ class FlaGenerate(ForeignMethod):
         roots = torch.tensor(start.roots, device=start.rows.device)[:, None]
         found = self.model.generate(
             roots,
-            max_new_tokens=text.stop.max_new_tokens - 1,
+            max_new_tokens=text.most,
             do_sample=False,
             logits_processor=[] if sampling.greedy else [choosable],
             stopping_criteria=[over],
@@ -188,7 +194,7 @@ class FlaGraph(ForeignMethod):
     def told(self) -> str:
         return f"a step in a CUDA graph, {f'which copies {self._copied} states back' if self._copied else 'in place'}"
 
-    def load(self, item: Item) -> "Heard":
+    def load(self, item: Item, text: Text) -> "Heard":
         if self._replay is None:
             start = item.start
             self._layers = foreign_layers(start.state, self.subject.model.config)
@@ -197,7 +203,12 @@ class FlaGraph(ForeignMethod):
             self._graphs.aside(self._step, _WARM_UPS)
             self._replay = self._graphs.capture(self._step)
         self._fill(item.start)
-        return Heard(self._tokens, self.subject.stop.max_new_tokens - 1)
+        return Heard(self._tokens, text.most)
+
+    def release(self) -> None:
+        self._graphs.release()
+        self._replay = None
+        self._layers = []
 
     def _fill(self, start: Prefilled) -> None:
         """Put a batch where the graph reads it."""
@@ -234,6 +245,11 @@ class FlaGraph(ForeignMethod):
             if text.over:
                 return
         text.take(cache.tokens(cache.steps - 1))
+
+
+def foreign_method(cell: Cell, subject: Subject) -> ForeignMethod:
+    """A cell's way of decoding by an engine that is not ours."""
+    return FlaGenerate(cell, subject) if cell.method.engine == "fla-generate" else FlaGraph(cell, subject)
 
 
 class Heard:

@@ -109,6 +109,12 @@ def test_a_root_that_ends_its_text_leaves_nothing_to_decode() -> None:
     assert Text(start, StopRule(1), whole=True).over
 
 
+def test_a_window_whose_length_is_known_asks_for_no_more() -> None:
+    start = prefill(tiny_model(), prompts(3), Sampling())
+    assert Text(start, StopRule(9), whole=False).most == 8
+    assert Text(start, StopRule(9), whole=False, most=3).most == 3
+
+
 def test_tokens_are_heard_step_by_step() -> None:
     tokens = torch.tensor([[1], [2]])
     heard = Heard(tokens, 2)
