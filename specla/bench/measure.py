@@ -119,10 +119,7 @@ class Method:
             steps.append(decoding.step())
             seconds += self.clock.now() - started
             trace_rows(decoding)
-        gated = self.texts.get(item.index, [])
-        for row, text in enumerate(decoding.emitted):
-            if gated and text != gated[row][: len(text)]:
-                self.departed = f"a timed window left the text that the gate saw (item {item.index}, row {row})"
+        self.compare(item, decoding.emitted)
         phases = [sum(step.seconds[i] for step in steps) / len(steps) * 1e6 if steps else 0.0 for i in range(4)]
         tokens = sum(len(tokens) for step in steps for tokens in step.emitted)
         return Timed(seconds, tokens, len(steps), Split(*phases))
@@ -130,11 +127,22 @@ class Method:
     def release(self) -> None:
         """Give back what was held for decoding; what was found stays."""
 
+    def compare(self, item: Item, emitted: Sequence[Sequence[int]]) -> None:
+        """Note where a timed window emitted something else than the gate saw."""
+        gated = self.texts.get(item.index, [])
+        for row, text in enumerate(emitted):
+            if gated and list(text) != gated[row][: len(text)]:
+                self.departed = f"a timed window left the text that the gate saw (item {item.index}, row {row})"
+
 
 def make_method(
     cell: Cell, subject: Subject, table: DispatchTable | None = None, recover: Recovery | None = None
 ) -> Method:
-    """A cell's way of decoding, on the device of its model."""
+    """A cell's way of decoding, on the device of its model, by its engine."""
+    if cell.method.engine != "specla":
+        from specla.bench.fla import foreign_method
+
+        return foreign_method(cell, subject)
     if subject.model.device.type == "cuda":
         from specla.bench.on_device import DeviceMethod
 

@@ -187,6 +187,8 @@ def _obstacle(settings: Settings, tree: DraftTree, command: str) -> str | None:
     if missing is not None:
         return f"not built yet: {missing}"
     engine = settings.engine
+    if command == "generate" and engine.name != "specla":
+        return f"{engine.name} is a baseline, to be measured by bench e2e; generate streams what specla decodes"
     verify, recover, accepted = str(engine.verify), str(engine.recover), settings.measure.accepted
     if command in KERNEL_COMMANDS and engine.name != "specla":
         return f"{command} times the kernels of specla; {engine.name} decodes whole models"

@@ -13,6 +13,7 @@ from specla.bench.cases.work import Events, Work, interruptible
 from specla.bench.cells import Cell, Plan
 from specla.bench.clock import clock_for
 from specla.bench.estimate import estimate
+from specla.bench.fla_model import obstacle
 from specla.bench.instruments import Instruments
 from specla.bench.machine import code_digest, device_name, machine_record
 from specla.bench.planned import planned_record
@@ -73,7 +74,7 @@ def prepare(plan: Plan) -> Prepared:
     for cell in plan.cells:
         if cell.status == "pending":
             require_device(device_of(cell))
-    refused = {cell.config_hash: reason for cell in plan.cells if (reason := _too_large(cell))}
+    refused = {cell.config_hash: verdict for cell in plan.cells if (verdict := _refused(cell))}
     works = prepare_work(cell for cell in plan.cells if cell.config_hash not in refused)
     data = {cell.config_hash: work.digest for work in works for cell in work.cells}
     code, planned, digests = code_digest(), {}, []
@@ -84,8 +85,8 @@ def prepare(plan: Plan) -> Prepared:
         fingerprint = _sha256(cell.config_hash, code, *inputs, torch.__version__)
         planned[cell.config_hash] = planned_record(cell, fingerprint, device, dtype)
         if cell.config_hash in refused:
-            failed = replace(planned[cell.config_hash], status=Status.FAILED, reason=refused[cell.config_hash])
-            planned[cell.config_hash] = failed
+            status, reason = refused[cell.config_hash]
+            planned[cell.config_hash] = replace(planned[cell.config_hash], status=status, reason=reason)
         digests.append(_sha256(*inputs))
     return Prepared(plan, works, planned, _sha256(plan.config_hash, *digests))
 
@@ -100,12 +101,21 @@ def main_device(plan: Plan) -> str:
     return max(map(device_of, plan.cells), key=lambda name: name.startswith("cuda"))
 
 
+def _refused(cell: Cell) -> tuple[Status, str] | None:
+    """What becomes of a cell that cannot run on its device, and why; None for all others."""
+    if cell.status != "pending":
+        return None
+    if reason := obstacle(cell.method.engine, device_of(cell)):
+        return Status.NOT_APPLICABLE, reason
+    return (Status.FAILED, reason) if (reason := _too_large(cell)) else None
+
+
 def _too_large(cell: Cell) -> str:
     """Why a cell cannot fit the memory of its device, or nothing. It would take the machine down with it."""
     device = device_of(cell)
     dtype = str(resolve_dtype(cell.settings.dtype, device)).removeprefix("torch.")
     wanted, whole = estimate(cell, device, dtype).memory_bytes, clock_for(device).total_bytes
-    if cell.status != "pending" or wanted <= whole:
+    if wanted <= whole:
         return ""
     sizes = f"weights and states take about {wanted / 2**30:.1f} GiB, and {device} has {whole / 2**30:.1f} GiB"
     return f"too large: {sizes}; use a smaller batch, tree or model"

@@ -161,8 +161,6 @@ NOT_BUILT = (
     NotBuilt("drafter.cost", "aligned", "the cost of a real drafter under the oracle"),
     NotBuilt("topology.name", "confidence", "the confidence topology"),
     NotBuilt("topology.name", AUTO, "the auto topology"),
-    NotBuilt("engine.name", "fla-generate", "the engine fla-generate"),
-    NotBuilt("engine.name", "fla-graph", "the engine fla-graph"),
     NotBuilt("drafter.name", "ngram", "the drafter ngram with device=cuda: it drafts on the host", device="cuda"),
     NotBuilt("device", "cuda", "generate with device=cuda; bench e2e decodes there", frozenset({"generate"})),
 )
