@@ -4,6 +4,7 @@ A window is as many cycles as the gate's decode took until its first row ended. 
 the same every time, so that is known beforehand, and checked afterwards.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from statistics import mean
@@ -123,18 +124,16 @@ class DeviceMethod(Method):
             engine.advance(known.cycles)
             seconds = self.clock.now() - started
             timed = Timed(seconds, known.tokens, known.cycles, known.split)
-        gated = self.texts.get(item.index, [])
-        for row, text in enumerate(engine.emitted):
-            if gated and text != gated[row][: len(text)]:
-                self._depart(item, row, engine)
+        self.compare(item, engine.emitted)
         return timed
 
-    def _depart(self, item: Item, row: int, engine: DeviceDecoding) -> None:
+    def compare(self, item: Item, emitted: Sequence[Sequence[int]]) -> None:
         """Note a text that is not the gate's, unless depths that depended on times led to another near tie."""
-        self.departed = f"a timed window left the text that the gate saw (item {item.index}, row {row})"
-        if self.adaptive is not None:
-            judged = judge_texts(self.subject.model, item.start, engine.emitted, self.subject.sampling)
-            self.departed = f"{self.departed}: {judged.reason}" if judged.reason else ""
+        before = self.departed
+        super().compare(item, emitted)
+        if self.adaptive is not None and self.departed != before:
+            judged = judge_texts(self.subject.model, item.start, emitted, self.subject.sampling)
+            self.departed = f"{self.departed}: {judged.reason}" if judged.reason else before
 
     def _time_adaptive(self, engine: DeviceDecoding, known: Text) -> Timed:
         """Cycles of whatever depth was chosen, from counters that come late, until a row ends."""
