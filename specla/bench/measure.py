@@ -7,9 +7,10 @@ from specla.bench.cells import Cell
 from specla.bench.clock import clock_for, quiet
 from specla.bench.counting import counts
 from specla.bench.gate import GateResult, check_texts
-from specla.bench.record import Counts, Sample, Split
+from specla.bench.record import Sample, Split
 from specla.bench.settings import MeasureSettings
 from specla.bench.subject import Item, Subject
+from specla.bench.tally import Counts
 from specla.drafters.base import Drafter, NoDrafter
 from specla.drafters.ngram import NgramDrafter
 from specla.drafters.oracle import OracleDrafter

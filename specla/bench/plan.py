@@ -188,6 +188,8 @@ def _obstacle(settings: Settings, tree: DraftTree, command: str) -> str | None:
         return f"not built yet: {missing}"
     engine = settings.engine
     verify, recover, accepted = str(engine.verify), str(engine.recover), settings.measure.accepted
+    if command in KERNEL_COMMANDS and settings.topology.name == AUTO:
+        return f"{command} drafts nothing: topology=auto chooses a tree by what a drafter has accepted"
     if command in KERNEL_COMMANDS and engine.name != "specla":
         return f"{command} times the kernels of specla; {engine.name} decodes whole models"
     if command in ("ablate recover", "ablate defer") and verify == "ar":

@@ -158,7 +158,6 @@ NOT_BUILT = (
     NotBuilt("drafter.name", "aligned", "the aligned drafter"),
     NotBuilt("drafter.cost", "aligned", "the cost of a real drafter under the oracle"),
     NotBuilt("topology.name", "confidence", "the confidence topology"),
-    NotBuilt("topology.name", AUTO, "the auto topology"),
     NotBuilt("engine.name", "fla-generate", "the engine fla-generate"),
     NotBuilt("engine.name", "fla-graph", "the engine fla-graph"),
     NotBuilt("device", "cuda", "decoding with device=cuda; ablate verify, recover and defer run there", True),

@@ -18,7 +18,8 @@ from typing import Any
 import numpy as np
 
 from specla.bench import stats
-from specla.bench.record import Bytes, Counts, Lossless, Record, Sample
+from specla.bench.record import Bytes, Lossless, Record, Sample
+from specla.bench.tally import Counts
 from specla.report.verdict import UNKNOWN, Change, Verdict, judge, paired_change, unpaired_change
 
 

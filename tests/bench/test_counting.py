@@ -7,7 +7,7 @@ import pytest
 
 from specla.bench import stats
 from specla.bench.counting import counts
-from specla.bench.record import Counts
+from specla.bench.tally import Counts
 from specla.drafters.oracle import OracleDrafter
 from specla.engine.decode import Decoding, Step, StopRule, prefill
 from specla.ops.sampling import Sampling

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from specla.bench.record import Bytes, Counts, KernelSample, Lossless, Method, Record, Sample, Status
+from specla.bench.record import Bytes, KernelSample, Lossless, Method, Record, Sample, Status
+from specla.bench.tally import Counts
 from specla.errors import SpeclaError
 from specla.report.build import build_report
 from specla.report.change import TIME, TIME_OVER_REFERENCE, Way

@@ -15,9 +15,10 @@ from specla.bench.gate import GateResult
 from specla.bench.instruments import Instruments
 from specla.bench.measure import Method, gate, time_block
 from specla.bench.normalise import END_TO_END
-from specla.bench.record import Bytes, Counts, Lossless, Record, Sample, Status
+from specla.bench.record import Bytes, Lossless, Record, Sample, Status
 from specla.bench.settings import ModelSettings, Settings
 from specla.bench.subject import Subject, Target, load_target, resolve_device, resolve_dtype
+from specla.bench.tally import Counts
 from specla.bench.validate import show
 from specla.errors import told
 from specla.models.cost import ModelCost
