@@ -7,6 +7,7 @@ from specla.bench.cells import Cell
 from specla.bench.clock import clock_for, quiet
 from specla.bench.counting import counts
 from specla.bench.gate import GateResult, check_texts
+from specla.bench.profile import oracle_alpha
 from specla.bench.record import Sample, Split
 from specla.bench.settings import MeasureSettings
 from specla.bench.subject import Item, Subject
@@ -60,8 +61,8 @@ class Method:
 
     @property
     def why(self) -> str:
-        """What `auto` picked for the whole tree, and why, and how deep was drafted; empty for all others."""
-        told = []
+        """What was chosen and why: a tree, a way to verify it, how deep to draft; empty where nothing was."""
+        told = [] if self.cell.choice is None else [self.cell.choice.told]
         if isinstance(self.verify, Auto):
             shape = self.subject.model.config.head_shape
             told.append(self.verify.choose(self.cell.tree, self.cell.settings.workload.batch, shape)[1])
@@ -122,7 +123,7 @@ def make_drafter(cell: Cell, subject: Subject, item: Item) -> Drafter:
         case "oracle":
             vocabulary, seed = subject.model.config.vocab_size, cell.settings.seed
             rows = item.start.rows.tolist()
-            return OracleDrafter(drafter.alpha, subject.traces[item.index], vocabulary, seed, rows)
+            return OracleDrafter(oracle_alpha(drafter), subject.traces[item.index], vocabulary, seed, rows)
     raise SpeclaError(f"drafter={drafter.name}: not built yet")
 
 

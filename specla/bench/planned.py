@@ -1,5 +1,7 @@
 """From a planned cell to the record that will hold its measurement. No torch."""
 
+from dataclasses import replace
+
 from specla.bench.cells import Cell
 from specla.bench.machine import device_name
 from specla.bench.normalise import KERNEL_COMMANDS
@@ -38,6 +40,11 @@ def planned_record(cell: Cell, fingerprint: str, device: str, dtype: str) -> Rec
         synthetic=_synthetic(cell),
         sampling=Sampling(settings.sampling.temperature, settings.sampling.top_p),
     )
+
+
+def settled_record(record: Record, cell: Cell) -> Record:
+    """The planned record of a cell whose tree has been chosen since."""
+    return replace(record, nodes=cell.tree.nodes, topology=_topology(cell), choice=cell.choice)
 
 
 def _synthetic(cell: Cell) -> bool:

@@ -1,4 +1,4 @@
-"""Acceptance profiles: alpha by depth and rank, measured on one pair of target and drafter, to be dialled in on another.
+"""Acceptance profiles: alpha by depth and rank, measured on one pair of target and drafter, dialled in on another.
 
 A profile is a JSON object, written by `specla explain profile` and read by `drafter.profile`:
 

@@ -75,7 +75,7 @@ def prepare(plan: Plan) -> Prepared:
             require_device(device_of(cell))
     refused = {cell.config_hash: reason for cell in plan.cells if (reason := _too_large(cell))}
     works = prepare_work(cell for cell in plan.cells if cell.config_hash not in refused)
-    data = {cell.config_hash: work.digest for work in works for cell in work.cells}
+    data = {cell.config_hash: work.digest_of(cell) for work in works for cell in work.cells}
     code, planned, digests = code_digest(), {}, []
     for cell in plan.cells:
         device = device_of(cell)
