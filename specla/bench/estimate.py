@@ -37,6 +37,10 @@ _TOKENS_A_STEP = 2.0
 """Of speculation, where the acceptance is not known before it is measured."""
 
 
+_TIMED_STEPS = 400
+"""That topology=auto times on each of its prompts, in tokens: trees, passes, and what a step emits."""
+
+
 @dataclass(frozen=True)
 class Estimate:
     """Of one cell: seconds on the clock, gate and warm-up included, and bytes held by weights and states."""
@@ -69,6 +73,10 @@ def estimate(cell: Cell, device: str, dtype: str) -> Estimate:
     states = nodes + 1 if cell.method.recover == "snapshot" else 1
     # On a CPU in float32 the products' weights are kept a second time, in the layout that is fastest at a few rows.
     packed = cost.weight_bytes if device == "cpu" and dtype == "float32" else 0
+    if cell.is_open:
+        # Its tree is chosen first, on prompts of its own: a wide tree's decode, and windows of steps of all sizes.
+        calibration = cell.settings.measure.calibration or 0
+        passes += (1 + _TIMED_STEPS / (workload.max_new_tokens or 1)) * calibration / (items * batch)
     return Estimate(passes * steps * step, cost.held_bytes(batch, states + 1) + packed)
 
 

@@ -29,7 +29,7 @@ from specla.topology import MAX_NODES, DraftTree, chain
 
 SIZES = (1, 2, 3, 5, 8, 12, 16, 24, 32, 48, 64, 96, 128)
 """Nodes of the trees whose steps are timed, beside the most there may be; between them costs are interpolated."""
-STEPS, PASSES = 16, 2
+STEPS, PASSES = 12, 2
 """Steps of one timed window, and how often each is decoded, the same tokens again: the quicker pass counts."""
 LEAST_TOKENS = 256
 """Of a calibration set that acceptance is measured on: a share of a hundred steps or so is good to 0.1."""
@@ -65,9 +65,9 @@ class Calibration:
         whole = load_prompts(replace(workload, prompts=None, batch=1))
         free = [prompt for prompt in whole if prompt.id not in taken]
         if len(free) < wanted:
+            left = f"leave {len(free)} of the {len(whole)} prompts of workload={workload.name}"
             raise SpeclaError(
-                f"measure.calibration={wanted}: workload={workload.name} holds {len(whole)} prompts, {len(free)} of them "
-                "not measured; lower it or workload.prompts"
+                f"measure.calibration={wanted}: those that are measured {left}; lower it or workload.prompts"
             )
         self.subject = Subject(target, settings, deepest, free[:wanted])
         self._tokens = wanted * (workload.max_new_tokens or 0)

@@ -78,14 +78,34 @@ class EndToEnd(Work):
         blocks, settings = max(1, -(-others // BLOCK)), self.baseline.settings
         passes = settings.measure.warmup + settings.measure.repeats
         items = len(self.subject.prompts) // settings.workload.batch
-        settling = sum(self._calibration(cell).ticks() for cell in todo if cell.is_open)
-        return 1 + others + passes * items * (others + blocks) + settling
+        return 1 + others + passes * items * (others + blocks) + self.ticks(todo)
+
+    def ticks(self, todo: Sequence[Cell]) -> int:
+        """How often `settle` will call `tick`."""
+        return sum(self._calibration(cell).ticks() for cell in todo if cell.is_open)
 
     def measure(
         self, todo: Sequence[Cell], planned: Mapping[str, Record], instruments: Instruments, events: Events
     ) -> None:
         # AR is timed beside whatever it is compared with, and is recorded again where it had a result.
-        settled, records = [self.baseline], dict(planned)
+        settled, records = self.settle(todo, planned, instruments, events)
+        run_cells([self.baseline, *settled], self.subject, records, instruments, events)
+
+    def settle(
+        self, todo: Sequence[Cell], planned: Mapping[str, Record], instruments: Instruments, events: Events
+    ) -> tuple[list[Cell], dict[str, Record]]:
+        """Choose the tree of every open cell; AR is left out, and so is a cell that fails, which is recorded.
+
+        Args:
+            todo: as in `measure`.
+            planned: as in `measure`.
+            instruments: of this run.
+            events: see `Events`.
+
+        Returns:
+            The cells, none of them open, and by config_hash every cell's record before it is measured.
+        """
+        settled, records = list[Cell](), dict(planned)
         table = _dispatch(self.subject, self._others(todo), instruments)
         for cell in self._others(todo):
             if cell.is_open:
@@ -99,7 +119,7 @@ class EndToEnd(Work):
                 events.log(f"{label(cell)}: {cell.choice.told}")
                 records[cell.config_hash] = settled_record(planned[cell.config_hash], cell)
             settled.append(cell)
-        run_cells(settled, self.subject, records, instruments, events)
+        return settled, records
 
     def _calibration(self, cell: Cell) -> Calibration:
         """The prompts that an open cell's tree is chosen on."""
