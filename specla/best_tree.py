@@ -115,6 +115,14 @@ def best_picks(alpha: FloatArray, seconds: FloatArray) -> list[Pick]:
     ]
 
 
+def most_tokens(alpha: FloatArray, most: int) -> list[tuple[int, ...]]:
+    """The parents of the tree that emits the most, whatever it costs, of 1, 2, ... nodes: up to `most`, or to as many
+    as trees within the levels and ranks of alpha [D, R] have."""
+    search = _Depth(alpha, most)
+    sizes = np.flatnonzero(search.tokens_within > NEVER).tolist()
+    return [search.parents(nodes, reach=False) for nodes in sizes]
+
+
 def fastest(picks: Sequence[Pick]) -> Pick:
     """The pick of the most tokens per second; of equals the smallest."""
     best = picks[0]
@@ -129,6 +137,7 @@ class _Depth:
 
     Attributes:
         tokens: [most + 1], tau of the best tree by nodes, -inf where there is none.
+        tokens_within: the same of trees of fewer levels too.
     """
 
     def __init__(self, alpha: FloatArray, most: int) -> None:
@@ -150,12 +159,18 @@ class _Depth:
             self._rest[level], self._rest_reaching[level] = rest[::-1], reaching[::-1]
             self._under[level], self._reaching[level] = rest[-1], reaching[-1]
         self.tokens = np.concatenate(([NEVER], 1.0 + self._reaching[0]))
+        self.tokens_within = np.concatenate(([NEVER], 1.0 + self._under[0]))
 
-    def parents(self, nodes: int) -> tuple[int, ...]:
-        """The parents of the best tree of that many nodes, levels in order, siblings by rank."""
+    def parents(self, nodes: int, reach: bool = True) -> tuple[int, ...]:
+        """The parents of the best tree of that many nodes, levels in order, siblings by rank.
+
+        Args:
+            nodes: for which there is a tree.
+            reach: whether it has to have as many levels as alpha has lines.
+        """
         parents = [-1]
         # (node, its level, nodes below it, whether they must reach the last level)
-        open_nodes = deque([(0, 0, nodes - 1, True)])
+        open_nodes = deque([(0, 0, nodes - 1, reach)])
         while open_nodes:
             node, level, below, must = open_nodes.popleft()
             for size, child_must in self._split(level, below, must):

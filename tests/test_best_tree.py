@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from specla.best_tree import FloatArray, Pick, alpha_levels, best_picks, expected_tokens, fastest
+from specla.best_tree import FloatArray, Pick, alpha_levels, best_picks, expected_tokens, fastest, most_tokens
 from specla.errors import SpeclaError
 from specla.topology import DraftTree, chain, kary
 
@@ -97,6 +97,10 @@ def test_likeliest_path_first_where_alpha_falls_with_rank(alpha: FloatArray, nod
         taken.append(worth)
         if len(path) < len(falling):
             paths += [(worth * share, (*path, rank)) for rank, share in enumerate(falling[len(path)])]
+        assert expected_tokens(DraftTree(most_tokens(falling, nodes)[len(taken) - 1]), falling) == pytest.approx(
+            sum(taken)
+        )
+    assert len(most_tokens(falling, nodes)) == len(taken)
     if len(taken) == nodes:
         assert by_nodes(falling, nodes)[-1].tau == pytest.approx(sum(taken))
 

@@ -69,7 +69,7 @@ def estimate(cell: Cell, device: str, dtype: str) -> Estimate:
     step += layers * (rates.layer_us + walked * rates.node_us) * 1e-6
     items = max(1, (workload.prompts or batch) // batch)
     steps = items * (workload.max_new_tokens or 1) / (1.0 if cell.method.verify == "ar" else _TOKENS_A_STEP)
-    passes = 1 + cell.settings.measure.warmup + cell.settings.measure.repeats
+    passes: float = 1 + cell.settings.measure.warmup + cell.settings.measure.repeats
     states = nodes + 1 if cell.method.recover == "snapshot" else 1
     # On a CPU in float32 the products' weights are kept a second time, in the layout that is fastest at a few rows.
     packed = cost.weight_bytes if device == "cpu" and dtype == "float32" else 0

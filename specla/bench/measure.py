@@ -53,7 +53,8 @@ class Method:
         if isinstance(self.verify, Auto):
             self.verify.table = table
         # What it learns stays, as with a server that has been running for a while.
-        self.adaptive = Adaptive(cell.tree) if engine.adaptive else None
+        # A root alone, as topology=auto may choose, leaves nothing to cut.
+        self.adaptive = Adaptive(cell.tree) if engine.adaptive and cell.tree.depth else None
         self.texts: dict[int, list[list[int]]] = {}
         """By item, what the gate saw; a timed window must emit the same."""
         self.departed = ""

@@ -20,7 +20,7 @@ from specla.bench.settings import Settings, put
 from specla.bench.subject import Item, Subject, Target
 from specla.bench.tally import Tally
 from specla.bench.workloads.base import Prompt, load_prompts, prompts_digest
-from specla.best_tree import FloatArray, Pick, alpha_levels, best_picks, fastest
+from specla.best_tree import FloatArray, Pick, alpha_levels, best_picks, fastest, most_tokens
 from specla.drafters.oracle import alpha_table
 from specla.engine.decode import Step, trace_rows
 from specla.errors import SpeclaError
@@ -194,18 +194,13 @@ def wide_tree(most: int, chains_only: bool = False) -> DraftTree:
     """The tree that acceptance is counted on, for trees of at most so many nodes: no deeper than theirs."""
     prior = alpha_levels(PRIOR, most - 1)[:, : 1 if chains_only else None]
     nodes = min(MAX_NODES, max(WIDEST, WIDER * most))
-    return DraftTree(by_tokens(prior, nodes)[-1].parents, "wide")
-
-
-def by_tokens(alpha: FloatArray, most: int) -> list[Pick]:
-    """For every number of nodes the tree that emits the most, whatever it costs."""
-    return best_picks(alpha, np.ones((most + 1, alpha.shape[0] + 1)))
+    return DraftTree(most_tokens(prior, nodes)[-1], "wide")
 
 
 def timed_trees(alpha: FloatArray, most: int) -> list[DraftTree]:
     """Of every size up to `most` the best tree for this acceptance, and the chain."""
     sizes = [size for size in SIZES if size < most] + [most]
-    best = {pick.nodes: pick.parents for pick in by_tokens(alpha, most)}
+    best = {len(parents): parents for parents in most_tokens(alpha, most)}
     chains = {size: chain(size - 1).parents for size in sizes if size - 1 <= alpha.shape[0]}
     shapes = [found[size] for size in sizes for found in (chains, best) if size in found]
     return [DraftTree(parents) for parents in dict.fromkeys(shapes)]
