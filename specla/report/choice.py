@@ -1,6 +1,7 @@
 """Why topology=auto chose its tree, from a record, in lines of at most 80 columns."""
 
 from collections.abc import Iterable, Iterator, Sequence
+from textwrap import wrap
 
 from specla.bench.choice import Candidate, Cost, TreeChoice
 from specla.bench.record import Record
@@ -8,7 +9,9 @@ from specla.bench.validate import show
 from specla.errors import SpeclaError
 from specla.topology import DraftTree
 
-_MOST_DEPTHS, _MOST_NODES, _MOST_OTHERS = 16, 32, 6
+_WIDTH, _MOST_DEPTHS, _MOST_NODES, _MOST_OTHERS = 80, 16, 32, 6
+_MOST_INDENT = 36
+"""Where a tree is deeper, what lies below is counted rather than drawn."""
 _CHAIN_OF_LEVELS = 3
 """Only children in a row, from this many on, are drawn on one line."""
 
@@ -30,18 +33,17 @@ def choice_lines(record: Record) -> list[str]:
     assert choice is not None
     method = record.method
     asked = record.profile or (None if record.alpha_asked is None else show(record.alpha_asked))
-    drafter = f"{method.drafter} {asked}" if asked and len(asked) < 24 else method.drafter
+    what = f"{method.verify} + {method.recover}, drafter {method.drafter} {asked or ''}".strip()
+    where = f"{record.model}, {record.workload}, batch {record.batch}, on {record.device}"
     text = [
         f"topology=auto, at most {choice.most} nodes",
-        f"  {method.verify} + {method.recover}, drafter {drafter}, {record.model}, {record.workload}, "
-        f"batch {record.batch}",
-        f"  on {record.device}",
+        *(line for told in (what, where) for line in wrap(told, _WIDTH, initial_indent="  ", subsequent_indent="    ")),
         "",
         *_alpha(choice),
         "",
         *_costs(choice),
         "",
-        "The tree (each draft's rank among its siblings; the chance that it is accepted)",
+        "The tree: ranks among siblings (and the chance to be accepted)",
         *_drawn(choice.picked, choice.alpha),
         f"  topology.parents={show(choice.picked.parents)}",
         "",
@@ -53,7 +55,7 @@ def choice_lines(record: Record) -> list[str]:
 
 def _alpha(choice: TreeChoice) -> Iterator[str]:
     source = "as it was given" if choice.known else f"measured on {choice.prompts} prompts"
-    yield f"Acceptance alpha, P(draft of this rank right | parent accepted), {source}"
+    yield f"alpha, P(draft of this rank right | parent accepted), {source}"
     ranks = max(map(len, choice.alpha))
     yield (
         "  depth"
@@ -105,6 +107,9 @@ def _below(tree: DraftTree, chances: Sequence[float], node: int, indent: str) ->
         told = f"{int(tree.ranks[child]) + 1} ({chances[child]:.3f})"
         if len(run) > 1:
             told += f" and a chain of {len(run) - 1} below it, to ({chances[run[-1]]:.3f})"
+        if len(indent) >= _MOST_INDENT and (hidden := int(tree.ancestors[:, run[-1]].sum())):
+            yield f"  {indent}{'`' if last else '|'}- {told} and {hidden} below"
+            continue
         yield f"  {indent}{'`' if last else '|'}- {told}"
         yield from _below(tree, chances, run[-1], indent + ("   " if last else "|  "))
 
