@@ -13,9 +13,10 @@ class Candidate:
     depth: int
     """Levels of drafts."""
     tau: float
-    """Expected tokens a step: 1 + the sum of the products of alpha along the paths."""
+    """Expected tokens a step of one row: 1 + the sum of the products of alpha along the paths."""
     step_us: float = field(metadata=measured())
-    """Of a step, from the costs measured."""
+    """Of a step of the whole batch, from the costs measured."""
+    batch: int = 1
 
     @property
     def nodes(self) -> int:
@@ -24,8 +25,8 @@ class Candidate:
 
     @property
     def tok_s(self) -> float:
-        """Expected tokens per second."""
-        return 1e6 * self.tau / self.step_us
+        """Expected tokens per second, of all rows."""
+        return 1e6 * self.batch * self.tau / self.step_us
 
 
 @dataclass(frozen=True)

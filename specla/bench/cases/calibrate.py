@@ -40,6 +40,8 @@ WIDER, WIDEST = 4, 64
 DOUBT = 4.0
 """Imagined steps at each depth, as accepting as the depth above: what few steps reached is not taken at its word."""
 
+_ENDED = "topology=auto: every calibration prompt ended with its first token; give others"
+
 Tick = Callable[[str], None]
 
 
@@ -90,6 +92,11 @@ class Calibration:
         """How often `settle` will call `tick`."""
         return 1 + PASSES * len(self.subject.prompts) // self.subject.settings.workload.batch
 
+    def forget(self) -> None:
+        """Give back what was prefilled and traced; it is made again where it is asked for."""
+        for name in ("items", "traces"):
+            vars(self.subject).pop(name, None)
+
     def settle(self, cell: Cell, table: DispatchTable | None, tick: Tick) -> Cell:
         """An open cell with its tree chosen.
 
@@ -122,8 +129,8 @@ class Calibration:
             prompts=len(self.subject.prompts),
             costs=tuple(costs),
             level_us=level_us,
-            picked=_candidate(best),
-            others=tuple(map(_candidate, others)),
+            picked=self._candidate(best),
+            others=tuple(map(self._candidate, others)),
             offered=() if tally is None else tally.offered,
         )
 
@@ -136,7 +143,7 @@ class Calibration:
             rows += [("", [(step, row) for step in steps]) for row in range(len(item.categories))]
         tally = counts(rows)
         if not tally.offered:
-            raise SpeclaError("topology=auto: every calibration prompt ended with its first token; give others")
+            raise SpeclaError(_ENDED)
         return tally
 
     def _costs(self, cell: Cell, alpha: FloatArray, table: DispatchTable | None, tick: Tick) -> list[Cost]:
@@ -159,6 +166,8 @@ class Calibration:
                             windows[who, place] = one.draft_seconds, one.steps
                     tick(f"step costs: {cell.drafter_label}, up to {cell.tree.nodes} nodes")
         steps = windows[:, :, 1].sum(axis=1)
+        if not steps.all():
+            raise SpeclaError(_ENDED)
         step_us = 1e6 * seconds.min(axis=2).sum(axis=1) / steps
         draft_us = 1e6 * windows[:, :, 0].sum(axis=1) / steps
         measured = zip(trees, step_us.tolist(), draft_us.tolist(), strict=True)
@@ -167,6 +176,10 @@ class Calibration:
     def _method(self, cell: Cell, tree: DraftTree, table: DispatchTable | None) -> Method:
         settings = put(cell.settings, {"engine.adaptive": False})
         return Method(replace(cell, tree=tree, settings=settings), self.subject, table)
+
+    def _candidate(self, pick: Pick) -> Candidate:
+        batch = self.subject.settings.workload.batch
+        return Candidate(pick.parents, pick.depth, pick.tau, 1e6 * pick.seconds, batch)
 
 
 @dataclass(frozen=True)
@@ -266,7 +279,3 @@ def rising(values: Sequence[float]) -> list[float]:
             (low, few), (high, many) = pools.pop(-2), pools.pop()
             pools.append(((low * few + high * many) / (few + many), few + many))
     return [mean for mean, count in pools for _ in range(count)]
-
-
-def _candidate(pick: Pick) -> Candidate:
-    return Candidate(pick.parents, pick.depth, pick.tau, 1e6 * pick.seconds)

@@ -119,6 +119,8 @@ class EndToEnd(Work):
                 events.log(f"{label(cell)}: {cell.choice.told}")
                 records[cell.config_hash] = settled_record(planned[cell.config_hash], cell)
             settled.append(cell)
+        for calibration in self._calibrations.values():
+            calibration.forget()
         return settled, records
 
     def _calibration(self, cell: Cell) -> Calibration:
