@@ -13,7 +13,7 @@ STAMP := .venv/.installed-$(CONSTRAINTS)
 BIN := .venv/bin
 # What `make regress` compares with: make regress BASE=origin/main
 BASE :=
-QUICK := tests/test_house_rules.py tests/test_topology.py tests/bench tests/report tests/models/test_cost.py \
+QUICK := tests/test_house_rules.py tests/test_topology.py tests/test_best_tree.py tests/bench tests/report tests/models/test_cost.py \
   $(addprefix tests/ops/test_,conv.py pairs.py reference.py)
 
 # Few and small: compute-sanitizer slows everything down a hundredfold. Some of every kernel that decoding launches.

@@ -7,19 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from specla.bench.record import (
-    Counts,
-    KernelSample,
-    Lossless,
-    Method,
-    Record,
-    Sample,
-    Split,
-    Status,
-    Tally,
-    TopologyInfo,
-)
+from specla.bench.record import KernelSample, Lossless, Method, Record, Sample, Split, Status, TopologyInfo
 from specla.bench.store import RunFolder
+from specla.bench.tally import Counts, Tally
 
 AR_SECONDS_PER_TOKEN = 0.01
 STEPS = 200

@@ -18,6 +18,7 @@ ROOT = Path(__file__).parents[1]
 LAYERS: tuple[tuple[str, ...], ...] = (
     ("errors", "interrupt"),
     ("topology",),
+    ("best_tree",),
     ("ops",),
     ("models",),
     ("drafters",),
@@ -36,7 +37,8 @@ PARAMETERS = 8
 EXCEPTIONS: dict[str, tuple[int, str]] = {}
 """What may be longer: 'FILE' or 'FILE:FUNCTION' -> (its limit, why it is right as it is)."""
 NO_TORCH = (
-    *("specla.errors", "specla.interrupt", "specla.topology", "specla.models.config", "specla.models.cost"),
+    *("specla.errors", "specla.interrupt", "specla.topology", "specla.best_tree"),
+    *("specla.models.config", "specla.models.cost"),
     *(f"specla.bench.{name}" for name in ("settings", "plan", "record", "stats", "store", "summary", "machine")),
 )
 """What answers without torch, the report's modules and those of the command line besides: planning and records."""

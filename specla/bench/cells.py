@@ -7,9 +7,13 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
 
+from specla.bench.choice import TreeChoice
 from specla.bench.compose import EXPERIMENT
 from specla.bench.normalise import END_TO_END
+from specla.bench.profile import profile_name
 from specla.bench.settings import Settings
+from specla.bench.strategies import AUTO
+from specla.bench.validate import show
 from specla.topology import DraftTree
 
 COMMANDS: Mapping[str, tuple[tuple[str, str | None], ...]] = {
@@ -73,6 +77,21 @@ class Cell:
     """The config_hash of the AR cell that it is compared with, or None where there is none."""
     status: Literal["pending", "not_applicable"] = "pending"
     reason: str = ""
+    choice: TreeChoice | None = None
+    """topology=auto: how `tree` was chosen; None while it stands for all trees of as many nodes."""
+
+    @property
+    def is_open(self) -> bool:
+        """Whether its tree is still to be chosen, by measuring: `tree` then has the most nodes and levels it may."""
+        return self.settings.topology.name == AUTO and self.choice is None
+
+    @property
+    def drafter_label(self) -> str:
+        """Its drafter, with the acceptance that was asked for."""
+        drafter = self.settings.drafter
+        if drafter.profile is not None:
+            return f"{drafter.name} {profile_name(drafter)}"
+        return drafter.name if drafter.alpha is None else f"{drafter.name} {show(drafter.alpha)}"
 
     @property
     def command_line(self) -> str:

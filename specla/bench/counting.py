@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from specla.bench.record import Counts, Tally
+from specla.bench.tally import Counts, Tally
 from specla.engine.decode import Step
 
 
@@ -17,6 +17,8 @@ class Counter:
     accepted: int = 0
     reached: list[int] = field(default_factory=list)
     accepted_at: list[int] = field(default_factory=list)
+    offered: list[list[int]] = field(default_factory=list)
+    right: list[list[int]] = field(default_factory=list)
 
     def add(self, step: Step, row: int) -> None:
         """Count one row of a step; a row that had ended before it emitted nothing and does not count."""
@@ -36,12 +38,38 @@ class Counter:
             _bump(self.reached, depth)
             if depth <= accepted:
                 _bump(self.accepted_at, depth)
+        self._add_ranks(step, row, min(kept, len(path)), accepted)
+
+    def _add_ranks(self, step: Step, row: int, uncut: int, accepted: int) -> None:
+        """Count by depth and rank what was asked for: a draft that the drafter did not have was not right either."""
+        asked, node = step.asked or step.tree, 0
+        for depth in range(1, uncut + 1):
+            children = asked.children[node]
+            if not children:
+                break
+            for rank in range(len(children)):
+                _bump(_line(self.offered, depth), rank + 1)
+            if depth > accepted:
+                break
+            rank = int(step.tree.ranks[step.path[row][depth]])
+            _bump(_line(self.right, depth), rank + 1)
+            node = children[rank]
 
     def tally(self) -> Tally:
         """What was counted, the lists padded to the same depth."""
         depth = len(self.reached)
         accepted_at = (*self.accepted_at, *[0] * (depth - len(self.accepted_at)))
-        return Tally(self.steps, self.emitted, self.drafted, self.accepted, tuple(self.reached), accepted_at)
+        right = [_padded(_line(self.right, i + 1), len(line)) for i, line in enumerate(self.offered)]
+        return Tally(
+            self.steps,
+            self.emitted,
+            self.drafted,
+            self.accepted,
+            tuple(self.reached),
+            accepted_at,
+            tuple(map(tuple, self.offered)),
+            tuple(right),
+        )
 
 
 def counts(rows: Iterable[tuple[str, Iterable[tuple[Step, int]]]]) -> Counts:
@@ -54,17 +82,18 @@ def counts(rows: Iterable[tuple[str, Iterable[tuple[Step, int]]]]) -> Counts:
             part.add(step, row)
     all_rows = total.tally()
     parts = {name: counter.tally() for name, counter in sorted(by_category.items())}
-    return Counts(
-        all_rows.steps,
-        all_rows.emitted,
-        all_rows.drafted,
-        all_rows.accepted,
-        all_rows.reached,
-        all_rows.accepted_at,
-        by_category=parts,
-    )
+    return Counts(**vars(all_rows), by_category=parts)
 
 
 def _bump(counter: list[int], depth: int) -> None:
     counter.extend([0] * (depth - len(counter)))
     counter[depth - 1] += 1
+
+
+def _line(table: list[list[int]], depth: int) -> list[int]:
+    table.extend([] for _ in range(depth - len(table)))
+    return table[depth - 1]
+
+
+def _padded(line: list[int], length: int) -> tuple[int, ...]:
+    return (*line, *[0] * (length - len(line)))

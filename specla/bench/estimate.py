@@ -37,6 +37,10 @@ _TOKENS_A_STEP = 2.0
 """Of speculation, where the acceptance is not known before it is measured."""
 
 
+_TIMED_STEPS = 400
+"""That topology=auto times on each of its prompts, in tokens: trees, passes, and what a step emits."""
+
+
 @dataclass(frozen=True)
 class Estimate:
     """Of one cell: seconds on the clock, gate and warm-up included, and bytes held by weights and states."""
@@ -65,10 +69,14 @@ def estimate(cell: Cell, device: str, dtype: str) -> Estimate:
     step += layers * (rates.layer_us + walked * rates.node_us) * 1e-6
     items = max(1, (workload.prompts or batch) // batch)
     steps = items * (workload.max_new_tokens or 1) / (1.0 if cell.method.verify == "ar" else _TOKENS_A_STEP)
-    passes = 1 + cell.settings.measure.warmup + cell.settings.measure.repeats
+    passes: float = 1 + cell.settings.measure.warmup + cell.settings.measure.repeats
     states = nodes + 1 if cell.method.recover == "snapshot" else 1
     # On a CPU in float32 the products' weights are kept a second time, in the layout that is fastest at a few rows.
     packed = cost.weight_bytes if device == "cpu" and dtype == "float32" else 0
+    if cell.is_open:
+        # Its tree is chosen first, on prompts of its own: a wide tree's decode, and windows of steps of all sizes.
+        calibration = cell.settings.measure.calibration or 0
+        passes += (1 + _TIMED_STEPS / (workload.max_new_tokens or 1)) * calibration / (items * batch)
     return Estimate(passes * steps * step, cost.held_bytes(batch, states + 1) + packed)
 
 

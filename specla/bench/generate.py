@@ -7,11 +7,12 @@ from typing import Any
 
 import torch
 
-from specla.bench.cells import Plan
+from specla.bench.cases.calibrate import Calibration
+from specla.bench.cells import Cell, Plan
 from specla.bench.counting import counts
 from specla.bench.measure import Method
 from specla.bench.stats import draft_efficiency, tau
-from specla.bench.subject import Subject, load_target, resolve_device, resolve_dtype
+from specla.bench.subject import Subject, Target, load_target, resolve_device, resolve_dtype
 from specla.bench.workloads.base import Prompt
 from specla.errors import SpeclaError
 
@@ -41,8 +42,9 @@ def stream(plan: Plan, prompt: str) -> Generator[str, None, Summary]:
     device = resolve_device(settings.device, cells[0].command)
     torch.set_num_threads(settings.threads or torch.get_num_threads())
     target = load_target(settings.model, resolve_dtype(settings.dtype, device), device, settings.seed)
-    subject = Subject(target, settings, cells[0].tree.depth, [Prompt("prompt", "prompt", prompt)])
-    method, item = Method(cells[0], subject), subject.items[0]
+    cell = _settled(cells[0], target)
+    subject = Subject(target, settings, cell.tree.depth, [Prompt("prompt", "prompt", prompt)])
+    method, item = Method(cell, subject), subject.items[0]
     decoding, steps, shown, tokens = method.start(item), [], "", item.start.roots[:]
     started = time.perf_counter()
     while not decoding.done:
@@ -68,6 +70,17 @@ def stream(plan: Plan, prompt: str) -> Generator[str, None, Summary]:
         "tok_s": emitted / seconds if steps else None,
         "method": vars(cells[0].method),
     }
+    if cell.choice is not None:
+        document["why"] = cell.choice.told
     used = f"{cells[0].method.verify}, {cells[0].method.drafter}, {cells[0].method.topology}"
     rate = f"{emitted / seconds:.0f} tok/s, tau {tau(counted):.2f}" if steps else "one token"
     return Summary(f"{len(tokens)} tokens, {rate} ({used})", document)
+
+
+def _settled(cell: Cell, target: Target) -> Cell:
+    """The cell, the tree of topology=auto chosen on prompts of the workload."""
+    if not cell.is_open:
+        return cell
+    calibration = Calibration(target, cell.settings, cell.tree.depth, [])
+    calibration.require(cell)
+    return calibration.settle(cell, None, lambda what: None)

@@ -9,9 +9,11 @@ from specla.bench.cells import Cell
 from specla.bench.clock import clock_for, quiet
 from specla.bench.counting import counts
 from specla.bench.gate import GateResult, check_texts
-from specla.bench.record import Counts, Sample, Split
+from specla.bench.profile import oracle_alpha
+from specla.bench.record import Sample, Split
 from specla.bench.settings import MeasureSettings
 from specla.bench.subject import Item, Subject
+from specla.bench.tally import Counts
 from specla.drafters.base import Drafter, NoDrafter
 from specla.drafters.ngram import NgramDrafter
 from specla.drafters.oracle import OracleDrafter
@@ -70,7 +72,8 @@ class Method:
         if isinstance(self.verify, Auto):
             self.verify.table = table
         # What it learns stays, as with a server that has been running for a while.
-        self.adaptive = Adaptive(cell.tree) if engine.adaptive else None
+        # A root alone, as topology=auto may choose, leaves nothing to cut.
+        self.adaptive = Adaptive(cell.tree) if engine.adaptive and cell.tree.depth else None
         self.texts: dict[int, list[list[int]]] = {}
         """By item, what the gate saw; a timed window must emit the same."""
         self.departed = ""
@@ -78,8 +81,10 @@ class Method:
 
     @property
     def why(self) -> str:
-        """What `auto` picked for the whole tree, and why, and how deep was drafted; empty for all others."""
+        """What was chosen and why: a tree, a way to verify or commit, how deep to draft; empty where nothing was."""
         told = [self.chosen] if self.chosen else []
+        if self.cell.choice is not None:
+            told.append(self.cell.choice.told)
         if isinstance(self.verify, Auto):
             shape = self.subject.model.config.head_shape
             told.append(self.verify.choose(self.cell.tree, self.cell.settings.workload.batch, shape)[1])
@@ -112,17 +117,25 @@ class Method:
 
     def time(self, item: Item) -> Timed:
         """Decode an item until its first row ends, on the clock; an oracle's new traces are made off it."""
+        timed, emitted = self._run(item, None)
+        self.compare(item, emitted)
+        return timed
+
+    def first_steps(self, item: Item, most: int) -> Timed:
+        """The same for at most so many steps, whose text is not compared with anything."""
+        return self._run(item, most)[0]
+
+    def _run(self, item: Item, most: int | None) -> tuple[Timed, list[list[int]]]:
         decoding, steps = self.start(item), list[Step]()
         seconds = 0.0
-        while not any(decoding.finished):
+        while len(steps) != most and not any(decoding.finished):
             started = self.clock.now()
             steps.append(decoding.step())
             seconds += self.clock.now() - started
             trace_rows(decoding)
-        self.compare(item, decoding.emitted)
         phases = [sum(step.seconds[i] for step in steps) / len(steps) * 1e6 if steps else 0.0 for i in range(4)]
         tokens = sum(len(tokens) for step in steps for tokens in step.emitted)
-        return Timed(seconds, tokens, len(steps), Split(*phases))
+        return Timed(seconds, tokens, len(steps), Split(*phases)), decoding.emitted
 
     def release(self) -> None:
         """Give back what was held for decoding; what was found stays."""
@@ -180,7 +193,7 @@ def make_drafter(cell: Cell, subject: Subject, item: Item) -> Drafter:
         case "oracle":
             vocabulary, seed = subject.model.config.vocab_size, cell.settings.seed
             rows = item.start.rows.tolist()
-            return OracleDrafter(drafter.alpha, subject.traces[item.index], vocabulary, seed, rows)
+            return OracleDrafter(oracle_alpha(drafter), subject.traces[item.index], vocabulary, seed, rows)
     raise SpeclaError(f"drafter={drafter.name}: not built yet")
 
 

@@ -158,6 +158,8 @@ def _drop_unused(normal: Normal) -> None:
 def _drop_measure(normal: Normal, command: str) -> None:
     if command not in KERNEL_COMMANDS:
         normal.drop("measure.sample_ms", f"{command} times whole decodes")
+    if normal.settings.topology.name != AUTO:
+        normal.drop("measure.calibration", f"topology={normal.settings.topology.name} is not chosen by measuring")
     if command not in ("ablate recover", "ablate defer"):
         normal.drop("measure.accepted", f"{command} commits what was accepted")
 

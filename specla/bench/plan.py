@@ -11,7 +11,7 @@ from specla.bench.compose import EXPERIMENT, Composer, composer, spell
 from specla.bench.confdir import conf_dir, own_conf_dir, replaced
 from specla.bench.normalise import END_TO_END, KERNEL_COMMANDS, Normal, build_tree, normalise, not_built
 from specla.bench.settings import EngineSettings, Settings, config_hash, dials, get, put, to_plain
-from specla.bench.strategies import VERIFY, pair_problem
+from specla.bench.strategies import AUTO, VERIFY, pair_problem
 from specla.bench.validate import missing_inputs, nearest
 from specla.bench.words import Word, combinations, merged, read_words
 from specla.errors import SpeclaError
@@ -190,6 +190,8 @@ def _obstacle(settings: Settings, tree: DraftTree, command: str) -> str | None:
     if command == "generate" and engine.name != "specla":
         return f"{engine.name} is a baseline, to be measured by bench e2e; generate streams what specla decodes"
     verify, recover, accepted = str(engine.verify), str(engine.recover), settings.measure.accepted
+    if command in KERNEL_COMMANDS and settings.topology.name == AUTO:
+        return f"{command} drafts nothing: topology=auto chooses a tree by what a drafter has accepted"
     if command in KERNEL_COMMANDS and engine.name != "specla":
         return f"{command} times the kernels of specla; {engine.name} decodes whole models"
     if command in ("ablate recover", "ablate defer") and verify == "ar":

@@ -1,8 +1,11 @@
 """From a planned cell to the record that will hold its measurement. No torch."""
 
+from dataclasses import replace
+
 from specla.bench.cells import Cell
 from specla.bench.machine import device_name
 from specla.bench.normalise import KERNEL_COMMANDS
+from specla.bench.profile import oracle_alpha, profile_name
 from specla.bench.record import Method, Record, Sampling, Status, TopologyInfo
 
 
@@ -33,9 +36,15 @@ def planned_record(cell: Cell, fingerprint: str, device: str, dtype: str) -> Rec
         topology=_topology(cell),
         alpha_asked=_alpha(cell),
         drafter_cost=settings.drafter.cost,
+        profile=profile_name(settings.drafter),
         synthetic=_synthetic(cell),
         sampling=Sampling(settings.sampling.temperature, settings.sampling.top_p),
     )
+
+
+def settled_record(record: Record, cell: Cell) -> Record:
+    """The planned record of a cell whose tree has been chosen since."""
+    return replace(record, nodes=cell.tree.nodes, topology=_topology(cell), choice=cell.choice)
 
 
 def _synthetic(cell: Cell) -> bool:
@@ -49,16 +58,17 @@ def _topology(cell: Cell) -> TopologyInfo:
     dials = cell.settings.topology
     return TopologyInfo(
         name=dials.name,
-        length=cell.tree.depth or None,
+        length=None if cell.is_open else cell.tree.depth or None,
         branching=dials.branching,
         nodes=cell.tree.nodes,
-        parents=cell.tree.parents,
+        # Of topology=auto, once its tree is chosen.
+        parents=None if cell.is_open else cell.tree.parents,
         margin=dials.margin,
     )
 
 
 def _alpha(cell: Cell) -> float | tuple[tuple[float, ...], ...] | None:
-    alpha = cell.settings.drafter.alpha
+    alpha = oracle_alpha(cell.settings.drafter)
     if alpha is None or isinstance(alpha, float):
         return alpha
     return tuple((line,) if isinstance(line, float) else tuple(line) for line in alpha)

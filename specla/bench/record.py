@@ -11,7 +11,9 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from types import MappingProxyType
 
+from specla.bench.choice import TreeChoice
 from specla.bench.codec import decode, encode, measured
+from specla.bench.tally import Counts
 from specla.errors import SpeclaError
 
 SCHEMA = 1
@@ -118,29 +120,6 @@ class KernelSample:
 
 
 @dataclass(frozen=True)
-class Tally:
-    """Counts over verify steps, cut at EOS and at the limit, the prefill's token left out."""
-
-    steps: int
-    emitted: int
-    """Tokens, the bonus token of each step included."""
-    drafted: int
-    """Draft nodes verified, roots left out."""
-    accepted: int
-    reached: tuple[int, ...] = ()
-    """Per depth 1..D: steps that reached it uncut, so that a draft at that depth could be accepted."""
-    accepted_at: tuple[int, ...] = ()
-    """Per depth 1..D: of those, the steps that accepted one."""
-
-
-@dataclass(frozen=True)
-class Counts(Tally):
-    """The tally of a cell, and the same by category of prompt."""
-
-    by_category: Mapping[str, Tally] = field(default_factory=lambda: MappingProxyType({}))
-
-
-@dataclass(frozen=True)
 class Bytes:
     """Bytes held (state, weights) and bytes that one step must move; for a kernel, one call."""
 
@@ -190,6 +169,8 @@ class Record:
     """The oracle's acceptance; [depth][rank] where it is not one number."""
     drafter_cost: str | None = None
     """Oracle: `aligned` where a real drafter's work is done and timed, `none` where drafts are free."""
+    profile: str | None = None
+    """Oracle: the name of the file that its acceptance is from; `alpha_asked` is what the file holds."""
     synthetic: bool = False
     """Whether acceptance or weights are made up."""
     sampling: Sampling = Sampling()
@@ -206,6 +187,8 @@ class Record:
     """Bytes that must move over the bandwidth measured in the same run; per call, or per step of a decode."""
     why: str = ""
     """`auto` alone: what it picked, and why."""
+    choice: TreeChoice | None = None
+    """topology=auto: how its tree was chosen."""
     timing: str = ""
     """Kernels on a GPU: `graph`, or `eager: ` and why launches are in the times; `; ` and what else to know."""
     started: str = ""  # ISO time

@@ -9,6 +9,7 @@ import torch
 import yaml
 
 from specla.bench.cases import prepare_work
+from specla.bench.cases.e2e import EndToEnd
 from specla.bench.cases.work import Events, Work, interruptible
 from specla.bench.cells import Cell, Plan
 from specla.bench.clock import clock_for
@@ -22,6 +23,7 @@ from specla.bench.settings import to_plain
 from specla.bench.store import RunFolder
 from specla.bench.subject import require_device, resolve_device, resolve_dtype
 from specla.bench.summary import Document, build_document
+from specla.errors import MeasurementError
 
 
 @dataclass(frozen=True)
@@ -76,7 +78,7 @@ def prepare(plan: Plan) -> Prepared:
             require_device(device_of(cell))
     refused = {cell.config_hash: verdict for cell in plan.cells if (verdict := _refused(cell))}
     works = prepare_work(cell for cell in plan.cells if cell.config_hash not in refused)
-    data = {cell.config_hash: work.digest for work in works for cell in work.cells}
+    data = {cell.config_hash: work.digest_of(cell) for work in works for cell in work.cells}
     code, planned, digests = code_digest(), {}, []
     for cell in plan.cells:
         device = device_of(cell)
@@ -180,6 +182,33 @@ def run(prepared: Prepared, out: Path, slug: str, resume: bool, observer: Observ
             folder.write_summary(result)
             folder.log(f"ended: {result['status']}")
         return RunResult(folder.path, result)
+
+
+def choose_trees(prepared: Prepared, observer: Observer) -> list[Record]:
+    """The planned records of the cells of topology=auto with their trees chosen; nothing else is measured or kept.
+
+    Raises:
+        MeasurementError: a calibration failed.
+    """
+    chosen: list[Record] = []
+
+    def failed(record: Record) -> None:
+        raise MeasurementError(f"{' '.join(record.overrides)}: {record.reason}")
+
+    works = [work for work in prepared.works if isinstance(work, EndToEnd)]
+    todo = [[cell for cell in work.cells if cell.is_open] for work in works]
+    observer.total(sum(work.ticks(cells) for work, cells in zip(works, todo, strict=True)))
+    for work, cells in zip(works, todo, strict=True):
+        if cells:
+            torch.set_num_threads(cells[0].settings.threads or torch.get_num_threads())
+            instruments = Instruments(device_of(cells[0]), observer.log)
+            settled, records = work.settle(cells, prepared.planned, instruments, Events(failed, observer.tick, _silent))
+            chosen += [records[cell.config_hash] for cell in settled]
+    return chosen
+
+
+def _silent(line: str) -> None:
+    """What is said better elsewhere."""
 
 
 def _config(plan: Plan) -> dict[str, object]:

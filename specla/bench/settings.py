@@ -136,6 +136,8 @@ class MeasureSettings:
     """Repeats before those, not kept."""
     sample_ms: float | None = None
     """Of kernel timings: how long one sample lasts at least, launches being repeated."""
+    calibration: int | None = None
+    """Of topology=auto: prompts, none of those measured, that its tree is chosen on."""
     accepted: int | None = None
     """Of `ablate recover` and `defer`: drafts accepted; None takes the deepest path."""
 

@@ -13,7 +13,8 @@ from functools import lru_cache
 import numpy as np
 from scipy.stats import bootstrap
 
-from specla.bench.record import KernelSample, Sample, Split, Tally
+from specla.bench.record import KernelSample, Sample, Split
+from specla.bench.tally import Tally
 
 LEAST_REPEATS = 5
 _RESAMPLES = 4000
@@ -79,6 +80,15 @@ def tau(counts: Tally) -> float | None:
 def alpha_by_depth(counts: Tally) -> list[float | None]:
     """For depth 1..D, of the steps that reached it uncut, the share accepted there; None where no step got there."""
     return [share(accepted, reached) for accepted, reached in zip(counts.accepted_at, counts.reached, strict=True)]
+
+
+def alpha_by_rank(counts: Tally) -> list[list[float | None]]:
+    """For depth 1..D and rank 1, 2, ...: of the steps that asked for such a draft, the share that accepted it.
+
+    A draft that the drafter did not have counts as not right, where `alpha_by_depth` leaves such steps out.
+    """
+    lines = zip(counts.right, counts.offered, strict=True)
+    return [[share(right, offered) for right, offered in zip(*line, strict=True)] for line in lines]
 
 
 def alpha_intervals(counts: Tally) -> list[tuple[float, float] | None]:

@@ -114,7 +114,7 @@ TOPOLOGY = _table(
     Choice("kary", "levels filled breadth first, `branching` children a node, up to `nodes`"),
     Choice("explicit", "the tree given by `parents`"),
     Choice("confidence", "drafts expanded best first, pruned by `margin`, then by `nodes`", "6.1"),
-    Choice(AUTO, "the best fixed tree for measured acceptance and step cost"),
+    Choice(AUTO, "the fixed tree of the most tokens per second, for measured acceptance and step cost"),
 )
 
 ENGINE = _table(
@@ -160,7 +160,6 @@ NOT_BUILT = (
     NotBuilt("drafter.name", "aligned", "the aligned drafter"),
     NotBuilt("drafter.cost", "aligned", "the cost of a real drafter under the oracle"),
     NotBuilt("topology.name", "confidence", "the confidence topology"),
-    NotBuilt("topology.name", AUTO, "the auto topology"),
     NotBuilt("drafter.name", "ngram", "the drafter ngram with device=cuda: it drafts on the host", device="cuda"),
     NotBuilt("device", "cuda", "generate with device=cuda; bench e2e decodes there", frozenset({"generate"})),
 )
@@ -182,6 +181,12 @@ TERMS: Mapping[str, str] = {
     "each within the rounding bound of the target's own choice), or failed (no speedup is shown).",
     "near_tie": "a token that scores within a stated number of machine epsilons of the best, in a teacher-forced pass "
     "of the target over the emitted text; counted in every record.",
+    "alpha_by_rank": "alpha by depth d and rank r: of the steps that asked for a draft of rank r at depth d, the share "
+    "that accepted it; a draft that the drafter did not have counts as wrong. topology=auto and profiles go by it.",
+    "calibration": "prompts, none of those measured, on which topology=auto measures acceptance and step costs "
+    "(measure.calibration). specla explain topology tells how a tree was chosen.",
+    "acceptance profile": "alpha by depth and rank in a JSON file: drafter.profile=FILE makes an oracle as right as "
+    "the pair that it was measured on. specla explain profile RUN writes one.",
     "synthetic": "acceptance that was asked for (an oracle's) or weights that are random: such a cell says so, and "
     "earns no verdict on an end-to-end claim.",
     "adaptive": "engine.adaptive=true drafts the whole tree, its upper levels, or nothing, whichever gave the most "

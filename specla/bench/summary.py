@@ -5,8 +5,9 @@ from dataclasses import asdict
 from typing import Any, Literal, NotRequired, TypedDict
 
 from specla.bench import stats
-from specla.bench.record import SCHEMA, Bytes, Counts, Decoding, Kernel, Method, Record, Status, latest
+from specla.bench.record import SCHEMA, Bytes, Decoding, Kernel, Method, Record, Status, latest
 from specla.bench.stats import NO_INTERVAL, Interval
+from specla.bench.tally import Counts
 
 DocumentStatus = Literal["passed", "failed", "inconclusive", "partial", "regression"]
 
@@ -55,6 +56,7 @@ class Cell(TypedDict):
     dtype: str
     device: str
     alpha_asked: Any
+    profile: str | None
     temperature: float
     synthetic: bool
     status: str
@@ -65,6 +67,7 @@ class Cell(TypedDict):
     near_ties: NotRequired[int]
     tau: NotRequired[float | None]
     alpha: NotRequired[list[float | None]]
+    alpha_by_rank: NotRequired[list[list[float | None]]]
     draft_efficiency: NotRequired[float | None]
     tok_s: NotRequired[float | None]
     mbu: NotRequired[float | None]
@@ -153,6 +156,7 @@ def build_cell(record: Record, foreign: Mapping[str, Decoding] | None = None) ->
         dtype=record.dtype,
         device=record.device,
         alpha_asked=record.alpha_asked,
+        profile=record.profile,
         temperature=record.sampling.temperature,
         # AR has no drafts whose acceptance could be made up; older records say otherwise beside an oracle.
         synthetic=record.synthetic and (record.is_kernel or not record.method.is_ar),
@@ -173,6 +177,7 @@ def _fill_decoding(cell: Cell, record: Record, decoding: Decoding | None, foreig
     cell["near_ties"] = record.near_ties
     cell["tau"] = cell["draft_efficiency"] = cell["tok_s"] = cell["mbu"] = None
     cell["alpha"], cell["split_us"], cell["speedup"], cell["category"] = [], None, None, {}
+    cell["alpha_by_rank"] = []
     if decoding is None:
         return
     samples, counts = decoding.samples, decoding.counts
@@ -183,7 +188,7 @@ def _fill_decoding(cell: Cell, record: Record, decoding: Decoding | None, foreig
         cell["ratio"][name] = interval_json(stats.ratio_to(other.samples, samples))
     split = stats.split_us(samples)
     cell["tau"] = stats.tau(counts)
-    cell["alpha"] = stats.alpha_by_depth(counts)
+    cell["alpha"], cell["alpha_by_rank"] = stats.alpha_by_depth(counts), stats.alpha_by_rank(counts)
     cell["draft_efficiency"] = stats.draft_efficiency(counts)
     cell["tok_s"] = stats.tok_s(samples).median
     cell["mbu"] = stats.share(record.floor_us, stats.step_us(samples).median)

@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterable
 from typing import Any
 
+from specla.bench.profile import read_profile
 from specla.bench.settings import Settings, get
 from specla.bench.strategies import AUTO, DIALS
 from specla.errors import SpeclaError
@@ -81,6 +82,7 @@ _RANGES: dict[str, tuple[float, float, str]] = {
     "measure.repeats": _AT_LEAST_ONE,
     "measure.warmup": _NOT_NEGATIVE,
     "measure.sample_ms": _POSITIVE,
+    "measure.calibration": _AT_LEAST_ONE,
     "measure.accepted": _NOT_NEGATIVE,
 }
 
@@ -138,6 +140,8 @@ def validate(settings: Settings) -> None:
     _validate_model(settings)
     _validate_drafter(settings)
     topology = settings.topology
+    if topology.name == AUTO and settings.measure.calibration is None:
+        raise SpeclaError("measure.calibration=null: topology=auto needs prompts to choose its tree on; give a number")
     if topology.parents is not None and len(topology.parents) < 2:
         raise SpeclaError(f"topology.parents={show(topology.parents)}: a tree needs at least one level of drafts")
     baseline = settings.baseline
@@ -200,6 +204,8 @@ def _validate_drafter(settings: Settings) -> None:
     drafter = settings.drafter
     if drafter.max_ngram is not None and drafter.min_ngram is not None and drafter.min_ngram > drafter.max_ngram:
         raise SpeclaError(f"drafter.min_ngram={drafter.min_ngram}: is over drafter.max_ngram={drafter.max_ngram}")
+    if drafter.profile is not None:
+        read_profile(drafter.profile)
     if drafter.alpha is None:
         return
     alpha = drafter.alpha

@@ -71,14 +71,12 @@ def _operation_names(cell: Cell, with_accepted: bool) -> tuple[str, ...]:
 
 def _names(cell: Cell) -> tuple[str, ...]:
     method, workload = cell.method, cell.settings.workload
-    alpha = cell.settings.drafter.alpha
-    drafter = method.drafter if alpha is None else f"{method.drafter} {show(alpha)}"
     return (
         method.verify,
         method.recover,
-        escape(drafter),
+        escape(cell.drafter_label),
         method.topology,
-        str(cell.tree.nodes),
+        f"{'<= ' * cell.is_open}{cell.tree.nodes}",
         workload.name,
         str(workload.batch),
     )
@@ -172,9 +170,9 @@ def _result(cell: Mapping[str, Any], with_recovery: bool) -> tuple[str, ...]:
 
 
 def _drafter(cell: Mapping[str, Any]) -> str:
-    alpha = cell.get("alpha_asked")
+    asked = cell.get("profile") or cell.get("alpha_asked")
     name = cell["method"]["drafter"]
-    return f"{name}{'' if alpha is None else ' ' + show(alpha)}{' ~' if cell.get('synthetic') else ''}"
+    return f"{name}{'' if asked is None else ' ' + show(asked)}{' ~' if cell.get('synthetic') else ''}"
 
 
 def _interval(value: Mapping[str, Any]) -> str:

@@ -95,6 +95,7 @@ class Step:
         tree: the tree that was verified.
         path: the accepted nodes a row, root first, before the cut.
         seconds: of the four phases draft, verify, accept, commit.
+        asked: the tree that was asked for, where the drafter filled less of it; siblings keep their order.
     """
 
     emitted: list[list[int]]
@@ -102,6 +103,7 @@ class Step:
     tree: DraftTree
     path: list[list[int]]
     seconds: tuple[float, float, float, float]
+    asked: DraftTree | None = None
 
 
 class _Plain:
@@ -187,7 +189,7 @@ class Decoding:
             taken = [a for a, kept in zip(accepted, emitted, strict=True) if kept]
             self.adaptive.observe(outcome_of(asked.depth, draft.tree.depth, taken, observed - started))
         path = [nodes[: a + 1] for nodes, a in zip(acceptance.path.tolist(), accepted, strict=True)]
-        return Step(emitted, accepted, draft.tree, path, seconds)
+        return Step(emitted, accepted, draft.tree, path, seconds, None if draft.tree is asked else asked)
 
     def _emit(self, acceptance: Acceptance) -> tuple[list[list[int]], list[int]]:
         """Cut each row's tokens at its end; a finished row emits nothing."""

@@ -18,7 +18,8 @@ from typing import Any
 import numpy as np
 
 from specla.bench import stats
-from specla.bench.record import Bytes, Counts, Lossless, Record, Sample
+from specla.bench.record import Bytes, Lossless, Record, Sample
+from specla.bench.tally import Counts
 from specla.report.verdict import UNKNOWN, Change, Verdict, judge, paired_change, unpaired_change
 
 
@@ -188,13 +189,17 @@ def _rounds(base: Record, new: Record, passes: int) -> list[list[float]]:
 
 
 def _differences(base: Record, new: Record) -> Iterable[Difference]:
-    """Exact figures that changed. Counts are exact where both texts are, and come from the same prompts."""
+    """Exact figures that changed. Counts are exact where both texts are, and come from the same prompts and tree."""
     exact_dtype = new.dtype == "float32"
     if base.lossless is not new.lossless:
         # In 16 bits a near tie may fall either way from run to run; in float32 the text is AR's.
         worse = exact_dtype and base.lossless is Lossless.EXACT
         yield Difference("lossless", _value(base.lossless), _value(new.lossless), worse)
-    elif base.lossless is Lossless.EXACT and base.counts and new.counts and _same_texts(base, new):
+    if base.choice and new.choice and base.topology.parents != new.topology.parents:
+        # topology=auto goes by times: another tree accepts and moves as much as it does.
+        yield Difference("tree chosen", base.topology.parents, new.topology.parents, False)
+        return
+    if base.lossless is new.lossless is Lossless.EXACT and base.counts and new.counts and _same_texts(base, new):
         yield from _count_differences(base.counts, new.counts)
     if base.accepted != new.accepted:
         yield Difference("accepted", base.accepted, new.accepted, False)

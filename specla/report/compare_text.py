@@ -47,7 +47,7 @@ def _parts(record: Record) -> dict[str, str | None]:
         "verify": method.verify,
         "recover": None if ar else method.recover,
         "drafter": method.drafter if decode and not ar else None,
-        "alpha": str(alpha).replace(" ", "") if decode and alpha is not None else None,
+        "alpha": (record.profile or str(alpha).replace(" ", "")) if decode and alpha is not None else None,
         "drafter_cost": None if record.drafter_cost is None else f"cost={record.drafter_cost}",
         "topology": None if ar else method.topology,
         "workload": record.workload,

@@ -154,7 +154,7 @@ def _cell_row(index: int, record: Record, cell: Cell, run: Run) -> dict[str, Any
         "top_p": record.sampling.top_p,
         "overrides": " ".join(record.overrides),
         "alpha_asked": alpha if isinstance(alpha, float | int) else None,
-        "asked": "" if alpha is None else _spelt(alpha),
+        "asked": record.profile or ("" if alpha is None else _spelt(alpha)),
         "synthetic": record.synthetic or method.drafter == "oracle",
         "status": record.status.value,
         "lossless": record.lossless.value if record.lossless else "",

@@ -26,7 +26,8 @@ def section_sentences(section: Section, loaded: Loaded) -> list[str]:
     passed = passed_decodes(main_cells(section))
     found = [sentence for _, group in passed.groupby("panel", sort=True) for sentence in _fastest(group)]
     found += _other_engines(passed)
-    found += [f"{why}." for why in sorted(set(passed[passed.verify == "auto"].why))[:_NAMED] if why]
+    chosen = passed[(passed.verify == "auto") | passed.why.str.startswith("topology=auto")]
+    found += [f"{why}." for why in sorted(set(chosen.why))[:_NAMED] if why]
     found += _does_not_pay(passed[passed.verify != "ar"])
     found += _studies(section)
     found += _break_evens(section, loaded)

@@ -2,12 +2,13 @@
 
 import math
 from collections.abc import Iterable
+from dataclasses import replace
 
 import pytest
 
 from specla.bench import stats
 from specla.bench.counting import counts
-from specla.bench.record import Counts
+from specla.bench.tally import Counts
 from specla.drafters.oracle import OracleDrafter
 from specla.engine.decode import Decoding, Step, StopRule, prefill
 from specla.ops.sampling import Sampling
@@ -108,6 +109,33 @@ def test_categories_add_up() -> None:
     assert (code.steps, code.emitted, code.accepted_at, code.reached) == (2, 3, (1,), (2,))
     assert (prose.steps, prose.emitted, prose.accepted_at, prose.reached) == (1, 1, (0,), (1,))
     assert (found.steps, found.emitted, found.drafted, found.accepted) == (3, 4, 3, 1)
+
+
+def test_ranks_by_hand() -> None:
+    """Right in the first rank, then the second; a step that ends; one cut before its second draft could be seen."""
+    tree = kary(2, 7)
+    found = counted(step(tree, (1, 4)), step(tree, (2,)), step(tree, ()), step(tree, (1, 3), 1))
+    assert found.offered == ((4, 4), (2, 2)) and found.right == ((2, 1), (0, 1))
+    assert stats.alpha_by_rank(found) == [[0.5, 0.25], [0.0, 0.5]]
+    uneven = counted(step(explicit((-1, 0, 0, 1)), (2,)), step(explicit((-1, 0, 0, 1)), (1, 3)))
+    assert uneven.offered == ((2, 2), (1,)) and uneven.right == ((1, 1), (1,))
+
+
+def test_a_draft_that_was_asked_for_and_not_had_was_not_right() -> None:
+    """`alpha` is of drafts that there were, `alpha_by_rank` of drafts that were asked for."""
+    fewer = replace(step(chain(1), (1,)), asked=kary(2, 7))
+    nothing = replace(step(chain(0), ()), asked=kary(2, 7))
+    found = counted(fewer, nothing)
+    assert found.offered == ((2, 2), (1, 1)) and found.right == ((1, 0), (0, 0))
+    assert stats.alpha_by_depth(found) == [1.0] and stats.alpha_by_rank(found) == [[0.5, 0.0], [0.0, 0.0]]
+
+
+def test_an_oracle_is_right_by_rank_as_it_was_told() -> None:
+    found, _ = decode([[0.5, 0.3], [0.2, 0.6]], kary(2, 15), 400)
+    assert found.offered[0][0] == found.steps
+    assert stats.alpha_by_rank(found)[0] == pytest.approx([0.5, 0.3], abs=0.06)
+    assert stats.alpha_by_rank(found)[1] == pytest.approx([0.2, 0.6], abs=0.06)
+    assert [sum(line) for line in found.right] == [*found.accepted_at]
 
 
 def decode(alpha: object, tree: DraftTree, limit: int, eos: Iterable[int] = ()) -> tuple[Counts, list[list[int]]]:

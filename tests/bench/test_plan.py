@@ -133,9 +133,7 @@ def test_recovery_is_the_natural_one(verify: str, recover: str) -> None:
         ("engine.verify=auto engine.recover=snapshot", "auto may pick tree or hybrid"),
         ("drafter=aligned", "not built yet: the aligned drafter"),
         ("topology=confidence", "not built yet: the confidence topology"),
-        ("topology=auto", "not built yet: the auto topology"),
         ("engine.recover=factors_lazy engine.ring=4", "engine.ring=4: a step of chain-l4 commits up to 5 tokens"),
-        ("device=cuda", "not built yet: decoding with device=cuda; ablate verify, recover and defer run there"),
     ],
 )
 def test_what_cannot_be_measured_is_a_cell_with_a_reason(words: str, reason: str) -> None:

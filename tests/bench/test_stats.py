@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from specla.bench import stats
-from specla.bench.record import KernelSample, Sample, Split, Tally
+from specla.bench.record import KernelSample, Sample, Split
+from specla.bench.tally import Tally
 from tests.factory import decode_samples
 
 

@@ -56,6 +56,10 @@ def test_dry_run_lists_twelve_cells_and_runs_nothing(run: Run, tmp_path: Path) -
         ("workload=dataset workload.path=broken.jsonl", "cannot be read"),
         ("workload.prompts=1000", "holds 120"),
         ("workload.categories=[poems]", "no 'poems'"),
+        ("topology=auto workload.prompts=120", "measured leave 0 of the 120 prompts"),
+        ("topology=auto workload.max_new_tokens=8", "tokens are too few for topology=auto"),
+        ("drafter=oracle drafter.profile=missing.json", "no such file"),
+        ("drafter=oracle drafter.profile=broken.jsonl", "damaged, not JSON"),
     ],
 )
 def test_bad_input_is_one_line_and_leaves_nothing(words: str, told: str, run: Run, tmp_path: Path) -> None:
@@ -238,6 +242,48 @@ def test_list_and_explain(run: Run) -> None:
     assert run("specla list nothing")[0] == 2
     assert "4.3" in run("specla explain hybrid")[1]
     assert run("specla explain taau")[0] == 2
+
+
+TINY = "model=gdn-tiny measure=quick threads=1 workload.prompts=1 workload.max_new_tokens=8 measure.calibration=1"
+
+
+def test_explain_topology_for_overrides_and_for_the_last_run(run: Run) -> None:
+    words = f"drafter=oracle drafter.alpha=[[0.6,0.3]] topology.nodes=4 {TINY}"
+    code, out, err = run(f"specla explain topology {words}")
+    assert code == 0, err
+    assert out.startswith("topology=auto, at most 4 nodes\n") and "tok/s" in out and "chosen" in out
+    assert run("specla explain topology")[0] == 2
+    code, out, err = run(f"specla bench e2e topology=auto {words} --dry-run")
+    assert code == 0 and "<= 4" in out
+    assert run(f"specla bench e2e topology=auto {words}")[0] == 0
+    code, out, _ = run("specla explain topology")
+    assert code == 0 and "oracle ((" not in out and "drafter oracle [[0.6,0.3]]" in out
+    assert max(map(len, out.splitlines())) <= 80
+    folder = next(Path("runs").iterdir())
+    assert run(f"specla explain topology {folder}")[1] == out
+    for wrong in ("topology nowhere", f"topology {folder} more", "topology topology=chain", "hybrid tree", "profile"):
+        code, _, err = run(f"specla explain {wrong}")
+        assert code == 2 and err.splitlines()[-1].startswith("specla: "), wrong
+
+
+def test_a_profile_from_a_run_drives_the_oracle(run: Run) -> None:
+    words = "workload.categories=[repeats] workload.prompts=2 workload.max_new_tokens=48 measure.repeats=1 threads=1"
+    assert run(f"specla bench e2e drafter=ngram topology=kary topology.nodes=7 {words}")[0] == 3
+    code, out, err = run("specla explain profile")
+    assert code == 0, err
+    found = json.loads(out)
+    assert found["drafter"] == "ngram" and found["topology"] == "kary-b2-n7" and len(found["alpha"][0]) == 2
+    Path("pair.json").write_text(out)
+    code, out, err = run(f"specla bench e2e drafter=oracle drafter.profile=pair.json {TINY} --json")
+    assert code == 0, err
+    cell = json.loads(out.splitlines()[-1])["cells"][-1]
+    assert cell["synthetic"] and cell["profile"] == "pair" and cell["alpha_asked"] == found["alpha"]
+    assert "oracle pair ~" in out
+
+
+def test_generate_with_a_chosen_tree(run: Run) -> None:
+    code, out, _ = run(f"specla generate 'a text' topology=auto topology.nodes=3 drafter=oracle {TINY} --json")
+    assert code == 0 and json.loads(out.splitlines()[-1])["why"].startswith("topology=auto: ")
 
 
 def test_train_on_own_text(run: Run, tmp_path: Path) -> None:

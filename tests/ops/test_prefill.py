@@ -1,4 +1,4 @@
-"""Prompts: short ones and those of a CPU by the chunk form, long ones on a GPU by another's kernels, to the same end."""
+"""Prompts: short ones by the chunk form, long ones on a GPU by another's kernels, to the same end."""
 
 import pytest
 import torch

@@ -7,7 +7,9 @@ from typing import Any
 
 import pytest
 
-from specla.bench.record import Bytes, Counts, KernelSample, Lossless, Method, Record, Sample, Status
+from specla.bench.choice import Candidate, TreeChoice
+from specla.bench.record import Bytes, KernelSample, Lossless, Method, Record, Sample, Status, TopologyInfo
+from specla.bench.tally import Counts
 from specla.errors import SpeclaError
 from specla.report.build import build_report
 from specla.report.change import TIME, TIME_OVER_REFERENCE, Way
@@ -229,6 +231,21 @@ def test_counts_of_other_prompts_are_not_compared(tmp_path: Path) -> None:
     assert counts is not None
     new[1] = changed(new[1], counts=Counts(**{**vars(counts), "emitted": counts.emitted - 1}), gate_positions=77)
     assert both(tmp_path, base, new).status == "passed"
+
+
+def test_another_chosen_tree_is_told_and_no_regression_by_itself(tmp_path: Path) -> None:
+    """topology=auto goes by times, so that two runs may choose trees that accept differently."""
+    base, new = bench(), bench(seed=10)
+    for records, parents in ((base, (-1, 0, 1)), (new, (-1, 0, 0))):
+        picked = Candidate(parents, 1, 2.0, 900.0)
+        choice = TreeChoice(3, ((0.7, 0.1),), True, 2, (), 0.0, picked)
+        records[1] = changed(records[1], choice=choice, topology=TopologyInfo("auto", parents=parents))
+    counts = new[1].counts
+    assert counts is not None
+    new[1] = changed(new[1], counts=Counts(**{**vars(counts), "emitted": counts.emitted - 1}))
+    found = both(tmp_path, base, new)
+    assert found.status == "passed"
+    assert [(d.figure, d.new, d.worse) for d in found.cells[1].exact] == [("tree chosen", (-1, 0, 0), False)]
 
 
 @pytest.mark.parametrize(("dtype", "status"), [("float32", "regression"), ("bfloat16", "passed")])

@@ -3,7 +3,8 @@
 from dataclasses import replace
 from pathlib import Path
 
-from specla.bench.record import Counts, Method, Record
+from specla.bench.record import Method, Record
+from specla.bench.tally import Counts
 from specla.report.curves import category_plot, depth_plot
 from specla.report.load import load_runs
 from specla.report.style import Plot

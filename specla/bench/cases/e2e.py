@@ -1,5 +1,6 @@
 """End-to-end decoding: the gate, then paired timings, for every cell that shares a model and prompts."""
 
+import hashlib
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -9,16 +10,19 @@ from functools import partial
 import torch
 
 from specla.bench.bandwidth import Bandwidth
+from specla.bench.cases.calibrate import Calibration
 from specla.bench.cases.work import ERRORS, Events, Work
 from specla.bench.cells import Cell
 from specla.bench.gate import GateResult
 from specla.bench.instruments import Instruments
 from specla.bench.measure import Method, fastest_ar, gate, make_method, time_block
 from specla.bench.normalise import END_TO_END
-from specla.bench.record import Bytes, Counts, Lossless, Record, Sample, Status
+from specla.bench.planned import settled_record
+from specla.bench.profile import profile_digest
+from specla.bench.record import Bytes, Lossless, Record, Sample, Status
 from specla.bench.settings import ModelSettings, Settings
 from specla.bench.subject import Subject, Target, load_target, resolve_device, resolve_dtype
-from specla.bench.validate import show
+from specla.bench.tally import Counts
 from specla.errors import told
 from specla.models.cost import ModelCost
 from specla.ops.verify import DispatchTable
@@ -57,6 +61,15 @@ class EndToEnd(Work):
         settings = self.baseline.settings
         self.subject = Subject(targets.of(settings), settings, max(cell.tree.depth for cell in cells))
         self.digest = self.subject.digest
+        self._calibrations: dict[int | None, Calibration] = {}
+        for cell in (cell for cell in self.cells if cell.is_open):
+            self._calibration(cell).require(cell)
+
+    def digest_of(self, cell: Cell) -> str:
+        profile = profile_digest(cell.settings.drafter)
+        calibration = self._calibration(cell).digest if cell.is_open else ""
+        more = f" {profile} {calibration}" if profile or calibration else ""
+        return hashlib.sha256(f"{self.digest}{more}".encode()).hexdigest() if more else self.digest
 
     def units(self, todo: Sequence[Cell]) -> int:
         if not todo:
@@ -65,13 +78,59 @@ class EndToEnd(Work):
         blocks, settings = max(1, -(-others // BLOCK)), self.baseline.settings
         passes = settings.measure.warmup + settings.measure.repeats
         items = len(self.subject.prompts) // settings.workload.batch
-        return 1 + others + passes * items * (others + blocks)
+        return 1 + others + passes * items * (others + blocks) + self.ticks(todo)
+
+    def ticks(self, todo: Sequence[Cell]) -> int:
+        """How often `settle` will call `tick`."""
+        return sum(self._calibration(cell).ticks() for cell in todo if cell.is_open)
 
     def measure(
         self, todo: Sequence[Cell], planned: Mapping[str, Record], instruments: Instruments, events: Events
     ) -> None:
         # AR is timed beside whatever it is compared with, and is recorded again where it had a result.
-        run_cells([self.baseline, *self._others(todo)], self.subject, planned, instruments, events)
+        settled, records = self.settle(todo, planned, instruments, events)
+        run_cells([self.baseline, *settled], self.subject, records, instruments, events)
+
+    def settle(
+        self, todo: Sequence[Cell], planned: Mapping[str, Record], instruments: Instruments, events: Events
+    ) -> tuple[list[Cell], dict[str, Record]]:
+        """Choose the tree of every open cell; AR is left out, and so is a cell that fails, which is recorded.
+
+        Args:
+            todo: as in `measure`.
+            planned: as in `measure`.
+            instruments: of this run.
+            events: see `Events`.
+
+        Returns:
+            The cells, none of them open, and by config_hash every cell's record before it is measured.
+        """
+        settled, records = list[Cell](), dict(planned)
+        table = _dispatch(self.subject, self._others(todo), instruments)
+        for cell in self._others(todo):
+            if cell.is_open:
+                try:
+                    cell = self._calibration(cell).settle(cell, table, events.tick)
+                except ERRORS as error:
+                    failed = replace(planned[cell.config_hash], status=Status.FAILED, reason=told(error))
+                    events.record(failed)
+                    continue
+                assert cell.choice is not None
+                events.log(f"{label(cell)}: {cell.choice.told}")
+                records[cell.config_hash] = settled_record(planned[cell.config_hash], cell)
+            settled.append(cell)
+        for calibration in self._calibrations.values():
+            calibration.forget()
+        return settled, records
+
+    def _calibration(self, cell: Cell) -> Calibration:
+        """The prompts that an open cell's tree is chosen on."""
+        size = cell.settings.measure.calibration
+        if size not in self._calibrations:
+            depth = max(other.tree.depth for other in self.cells)
+            target, measured = self.subject.target, self.subject.prompts
+            self._calibrations[size] = Calibration(target, cell.settings, depth, measured)
+        return self._calibrations[size]
 
     def _others(self, todo: Sequence[Cell]) -> list[Cell]:
         return [cell for cell in todo if cell is not self.baseline]
@@ -155,9 +214,8 @@ class Gated:
 
 def label(cell: Cell) -> str:
     """A cell in a few words."""
-    method, alpha = cell.method, cell.settings.drafter.alpha
-    drafter = method.drafter if alpha is None else f"{method.drafter} {show(alpha)}"
-    parts = (method.verify, drafter, method.topology, cell.settings.workload.name)
+    method = cell.method
+    parts = (method.verify, cell.drafter_label, method.topology, cell.settings.workload.name)
     return " ".join(part for part in parts if part not in ("none", "root"))
 
 
