@@ -33,6 +33,18 @@ RELATIVE_RMS = {
     # The same for exponentials of a few units, and for a norm.
     "gates": 5e-7,
     "gated_norm": 5e-7,
+    # Sums of a row of squares.
+    "squares": 1e-6,
+    # Products of up to 5,632 columns summed in float32, held against ones of float64. Rounded to 16 bits, sums that
+    # differ by float32's rounding fall to the other neighbour now and then (2^-9 of a bfloat16, 2^-12 of a float16, a
+    # few in a hundred of them), before a gate or a residual, and again after it: a share p of neighbours is sqrt(p) of that.
+    "product_float32": 2e-6,
+    "product_float16": 2e-4,
+    "product_bfloat16": 1.6e-3,
+    # A norm, whose scale differs in the last bit: the same neighbours, or float32's rounding.
+    "norm_float32": 5e-7,
+    "norm_float16": 5e-5,
+    "norm_bfloat16": 4e-4,
     # Each value by itself: a GPU takes exp(x) as exp2(x log2 e), and that product's rounding grows with x, here to 80.
     "gates_by_value": 1e-6,
     # One triangular solve of 64 tokens, then a product a chunk; its gradients run the same products backwards.

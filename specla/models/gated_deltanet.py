@@ -11,9 +11,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from specla.models.config import GatedDeltaNetConfig
-from specla.models.layers import Block, LayerRecord, LayerState, RMSNorm
+from specla.models.layers import Block, LayerRecord, LayerState
+from specla.models.parts import RMSNorm
 from specla.models.state import DecodeState
-from specla.ops.linear import PackedLinear
+from specla.ops.linear import PackedLinear, Stream
 from specla.ops.norm import rms_norm
 from specla.ops.types import TreeTensors
 from specla.ops.verify import VerifyStrategy
@@ -117,8 +118,8 @@ class GatedDeltaNetLM(nn.Module):
         Returns:
             (hidden states after the last norm [B, T, hidden], one record a layer).
         """
-        hidden, records = self.model.embeddings(tokens), []
+        stream, records = Stream(self.model.embeddings(tokens)), []
         for block, state in zip(self.blocks, layers, strict=True):
-            hidden, record = block.nodes(hidden, tree, state, verify)
+            stream, record = block.nodes(stream, tree, state, verify)
             records.append(record)
-        return self.model.norm(hidden), records
+        return self.model.norm(stream.hidden), records

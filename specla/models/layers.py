@@ -1,20 +1,21 @@
-"""The parts of a gated delta net layer: norm, short convolution, token mixer, MLP.
+"""A gated delta net layer: its token mixer, and the block around it.
 
 A mixer runs in two ways: `sequence` over consecutive tokens, and `nodes` over a draft tree on top of a state.
 """
 
 import math
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from specla.models.config import GatedDeltaNetConfig
+from specla.models.parts import GatedMLP, RMSNorm, ShortConvolution
 from specla.ops.conv import conv_nodes, conv_sequence
 from specla.ops.gates import gates, l2_normalise
-from specla.ops.linear import PackedLinear
-from specla.ops.norm import gated_rms_norm, rms_norm
+from specla.ops.linear import Linear, Norm, PackedLinear, Stream
+from specla.ops.norm import gated_rms_norm
 from specla.ops.prefill import prefill_gated_delta_rule
 from specla.ops.types import Bank, Fold, Known, NodeInputs, TreeTensors, VerifyOutput
 from specla.ops.verify import VerifyStrategy
@@ -55,28 +56,20 @@ class LayerState:
     bank: Bank | None = None
 
 
-class RMSNorm(nn.Module):
-    """A weight for `rms_norm`."""
+class Projected(NamedTuple):
+    """A layer's input projections.
 
-    def __init__(self, size: int, epsilon: float) -> None:
-        super().__init__()
-        self.weight = nn.Parameter(torch.ones(size))
-        self.epsilon = epsilon
+    Attributes:
+        raw: [B, T, C], inputs of the short convolution.
+        gate: of the output, [B, T, HV*V], or None.
+        a: of the decay, [B, T, HV].
+        b: of the write strength, [B, T, HV].
+    """
 
-    def forward(self, x: Tensor) -> Tensor:
-        """x [..., size] -> the same shape and dtype."""
-        return rms_norm(x, self.weight, self.epsilon)
-
-
-class ShortConvolution(nn.Module):
-    """Weights of a causal depthwise convolution: weight [C, 1, W], bias [C] or None."""
-
-    def __init__(self, channels: int, width: int, bias: bool) -> None:
-        super().__init__()
-        self.weight = nn.Parameter(torch.empty(channels, 1, width))
-        self.bias = nn.Parameter(torch.zeros(channels)) if bias else None
-        bound = 1 / math.sqrt(width)
-        nn.init.uniform_(self.weight, -bound, bound)
+    raw: Tensor
+    gate: Tensor | None
+    a: Tensor
+    b: Tensor
 
 
 class GatedDeltaNet(nn.Module):
@@ -133,14 +126,20 @@ class GatedDeltaNet(nn.Module):
         for projection, part in zip(self._projections(), rows, strict=True):
             projection.weight = nn.Parameter(part, requires_grad=False)
 
-    def project(self, x: Tensor) -> tuple[Tensor, Tensor | None, Tensor, Tensor]:
-        """x [B, T, hidden] -> (raw convolution inputs [B, T, C], output gate [B, T, HV*V] or None, a, b [B, T, HV])."""
+    @property
+    def _projection(self) -> Linear:
+        return Linear(self._input_weight()) if self._inputs is None else self._inputs
+
+    def project(self, x: Tensor) -> Projected:
+        """Of x [B, T, hidden]."""
+        return self._parts(self._projection(x))
+
+    def _parts(self, product: Tensor) -> Projected:
         config = self.config
         gate_size = config.value_dim if config.use_gate else 0
         sizes = [config.conv_dim, gate_size, config.num_v_heads, config.num_v_heads]
-        product = self._inputs(x) if self._inputs is not None else F.linear(x, self._input_weight())
         raw, gate, a, b = product.split(sizes, dim=-1)
-        return raw, (gate if config.use_gate else None), a, b
+        return Projected(raw, gate if config.use_gate else None, a, b)
 
     def delta_inputs(self, mixed: Tensor, a: Tensor, b: Tensor) -> NodeInputs:
         """From the convolution's output [B, T, C] to what the delta rule reads."""
@@ -155,19 +154,21 @@ class GatedDeltaNet(nn.Module):
             beta=beta,
         )
 
-    def finish(self, out: Tensor, gate: Tensor | None, dtype: torch.dtype) -> Tensor:
-        """The delta rule's output [B, T, HV, V] -> [B, T, hidden]: rounded, normed, gated, projected."""
+    def gated_output(self, out: Tensor, gate: Tensor | None, dtype: torch.dtype) -> Tensor:
+        """The delta rule's output [B, T, HV, V] -> [B, T, HV*V]: rounded, normed, gated."""
         norm = self.o_norm.weight, self.config.norm_eps, self.config.output_gate_activation
         # The kernel has no backward.
         if out.is_cuda and not torch.is_grad_enabled():
             from specla.ops.kernels import gated_norm
 
-            flat = gated_norm.gated_rms_norm(out, gate, *norm, dtype)
-        else:
-            if gate is not None:
-                gate = gate.unflatten(-1, (self.config.num_v_heads, self.config.head_v_dim))
-            flat = gated_rms_norm(out.to(dtype), gate, *norm).flatten(-2)
-        return self._output(flat) if self._output is not None else F.linear(flat, self.o_proj.weight)
+            return gated_norm.gated_rms_norm(out, gate, *norm, dtype)
+        if gate is not None:
+            gate = gate.unflatten(-1, (self.config.num_v_heads, self.config.head_v_dim))
+        return gated_rms_norm(out.to(dtype), gate, *norm).flatten(-2)
+
+    @property
+    def _out(self) -> Linear:
+        return Linear(self.o_proj.weight) if self._output is None else self._output
 
     def sequence(
         self, x: Tensor, state: LayerState | None = None, valid: Tensor | None = None
@@ -182,28 +183,49 @@ class GatedDeltaNet(nn.Module):
         if valid is not None:
             g, beta = g * valid[..., None], beta * valid[..., None]
         out, recurrent = prefill_gated_delta_rule(q, k, v, g, beta, None if state is None else state.recurrent)
-        return self.finish(out, gate, x.dtype), LayerState(recurrent, window)
+        return self._out(self.gated_output(out, gate, x.dtype)), LayerState(recurrent, window)
 
     def nodes(
-        self, x: Tensor, tree: TreeTensors, state: LayerState, verify: VerifyStrategy
-    ) -> tuple[Tensor, LayerRecord]:
-        """Run the nodes of a draft tree, x [B, T, hidden], on a committed state that only a fold may write."""
-        raw, gate, inputs = self.node_inputs(x, tree, state.window, state.bank)
+        self, stream: Stream, norm: Norm, tree: TreeTensors, state: LayerState, verify: VerifyStrategy
+    ) -> tuple[Stream, LayerRecord]:
+        """Run the nodes of a draft tree on a committed state that only a fold may write.
+
+        Args:
+            stream: [B, T, hidden], before the layer's norm.
+            norm: the layer's.
+            tree: of the nodes.
+            state: the layer's.
+            verify: how.
+
+        Returns:
+            (the stream with what the mixer adds, the record).
+        """
+        product, x = self._projection.after_norm(stream, norm)
+        parts = self._parts(product)
+        raw, inputs = self._node_inputs(parts, tree, state.window, state.bank)
         output = verify.verify(state.recurrent, inputs, tree, state.known, state.fold, state.bank)
         if state.bank is not None:
             state.bank.keep(output.factors, raw)
-        return self.finish(output.out, gate, x.dtype), LayerRecord(x, raw, inputs, output)
+        mixed = self.gated_output(output.out, parts.gate, x.dtype)
+        return self._out.added(mixed, stream), LayerRecord(x, raw, inputs, output)
 
     def node_inputs(
         self, x: Tensor, tree: TreeTensors, window: Tensor, bank: Bank | None = None
     ) -> tuple[Tensor, Tensor | None, NodeInputs]:
         """(raw convolution inputs, output gate or None, the delta rule's inputs) of the nodes; window [B, W-1, C]."""
-        raw, gate, a, b = self.project(x)
+        parts = self.project(x)
+        raw, inputs = self._node_inputs(parts, tree, window, bank)
+        return raw, parts.gate, inputs
+
+    def _node_inputs(
+        self, parts: Projected, tree: TreeTensors, window: Tensor, bank: Bank | None
+    ) -> tuple[Tensor, NodeInputs]:
+        raw, _, a, b = parts
         if raw.is_cuda:
             inputs = self._fused_inputs(raw, (a, b), window, tree.taps, bank)
-            return raw if bank is None else bank.raw, gate, inputs
+            return raw if bank is None else bank.raw, inputs
         conv_weight, conv_bias = self._conv_weights()
-        return raw, gate, self.delta_inputs(conv_nodes(raw, window, conv_weight, conv_bias, tree.taps), a, b)
+        return raw, self.delta_inputs(conv_nodes(raw, window, conv_weight, conv_bias, tree.taps), a, b)
 
     def regenerate(self, x: Tensor, window: Tensor) -> NodeInputs:
         """The delta rule's inputs of accepted tokens, again: x [B, L, hidden] along the path, window [B, W-1, C]."""
@@ -230,33 +252,6 @@ class GatedDeltaNet(nn.Module):
         return NodeInputs(*kernel.node_inputs(raw, gates, window, taps, weights, heads, doubled, bank))
 
 
-class GatedMLP(nn.Module):
-    """`down(silu(gate(x)) * up(x))`."""
-
-    def __init__(self, hidden: int, intermediate: int) -> None:
-        super().__init__()
-        self.gate_proj = nn.Linear(hidden, intermediate, bias=False)
-        self.up_proj = nn.Linear(hidden, intermediate, bias=False)
-        self.down_proj = nn.Linear(intermediate, hidden, bias=False)
-        self._gate_up: PackedLinear | None = None
-        self._down: PackedLinear | None = None
-
-    def pack(self) -> None:
-        """Lay gate and up side by side in memory; for inference only."""
-        self._gate_up = PackedLinear(torch.cat((self.gate_proj.weight, self.up_proj.weight)))
-        self._down = PackedLinear(self.down_proj.weight)
-        for projection, rows in zip((self.gate_proj, self.up_proj), self._gate_up.weight.chunk(2), strict=True):
-            projection.weight = nn.Parameter(rows, requires_grad=False)
-
-    def forward(self, x: Tensor) -> Tensor:
-        """x [..., hidden] -> the same shape."""
-        if self._gate_up is None or self._down is None:
-            hidden = F.silu(F.linear(x, self.gate_proj.weight)) * F.linear(x, self.up_proj.weight)
-            return F.linear(hidden, self.down_proj.weight)
-        gate, up = self._gate_up(x).chunk(2, dim=-1)
-        return self._down(F.silu(gate) * up)
-
-
 class Block(nn.Module):
     """One pre-norm layer: mixer, then MLP."""
 
@@ -276,9 +271,8 @@ class Block(nn.Module):
         return hidden + self.mlp(self.mlp_norm(hidden)), state
 
     def nodes(
-        self, hidden: Tensor, tree: TreeTensors, state: LayerState, verify: VerifyStrategy
-    ) -> tuple[Tensor, LayerRecord]:
+        self, stream: Stream, tree: TreeTensors, state: LayerState, verify: VerifyStrategy
+    ) -> tuple[Stream, LayerRecord]:
         """The nodes of a draft tree, [B, T, hidden]."""
-        mixed, record = self.attn.nodes(self.attn_norm(hidden), tree, state, verify)
-        hidden = hidden + mixed
-        return hidden + self.mlp(self.mlp_norm(hidden)), record
+        stream, record = self.attn.nodes(stream, self.attn_norm.norm, tree, state, verify)
+        return self.mlp.added(stream, self.mlp_norm.norm), record

@@ -4,11 +4,12 @@ import torch
 import triton
 import triton.language as tl
 from torch import Tensor
+from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 from specla.errors import SpeclaError
 from specla.ops.kernels.checks import HALVES, expect
 from specla.ops.kernels.grid import nodes_together
-from specla.ops.kernels.launch import side_by_side
+from specla.ops.kernels.launch import overlapped, side_by_side
 
 
 def gated_rms_norm(
@@ -57,6 +58,7 @@ def gated_rms_norm(
         BV=block,
         SIGMOID=activation == "sigmoid",
         num_warps=max(1, min(4, together * block // 256)),
+        **overlapped(out),
     )
     return normed
 
@@ -79,12 +81,17 @@ def _gated_norm_kernel(
     BT: tl.constexpr,
     BV: tl.constexpr,
     SIGMOID: tl.constexpr,
+    OVERLAP: tl.constexpr,
 ):
     i_h, i_b = tl.program_id(0), tl.program_id(2).to(tl.int64)
     o_t = tl.program_id(1) * BT + tl.arange(0, BT)
     o_v = tl.arange(0, BV)
     mask_v = o_v < V
     mask = (o_t < T)[:, None] & mask_v[None, :]
+    if OVERLAP:
+        # The next kernel may send for its weights at once: it waits for this one before it reads anything else.
+        gdc_launch_dependents()
+        gdc_wait()
     p_out = out + i_b * stride_out_b + i_h * stride_out_h + o_t[:, None] * stride_out_t + o_v[None, :]
     b_out = tl.load(p_out, mask=mask, other=0).to(normed.dtype.element_ty).to(tl.float32)
     b_weight = tl.load(weight + o_v, mask=mask_v, other=0).to(tl.float32)

@@ -11,11 +11,12 @@ import torch
 import triton
 import triton.language as tl
 from torch import Tensor
+from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 from specla.errors import SpeclaError
 from specla.ops.kernels.checks import HALVES, expect
 from specla.ops.kernels.grid import nodes_together
-from specla.ops.kernels.launch import side_by_side
+from specla.ops.kernels.launch import overlapped, side_by_side
 from specla.ops.types import Bank
 
 
@@ -100,6 +101,7 @@ def node_inputs(
         BHV=triton.next_power_of_2(value_heads),
         DOUBLE_BETA=allow_neg_eigval,
         num_warps=max(1, min(4, together * block // 256)),
+        **overlapped(raw),
     )
     return found
 
@@ -171,7 +173,11 @@ def _node_inputs_kernel(
     BC: tl.constexpr,
     BHV: tl.constexpr,
     DOUBLE_BETA: tl.constexpr,
+    OVERLAP: tl.constexpr,
 ):
+    if OVERLAP:
+        gdc_launch_dependents()
+        gdc_wait()
     # Parts: H heads of q, H of k, then v in blocks of BC channels whatever its heads, then the gates.
     i_part, i_b = tl.program_id(0), tl.program_id(2).to(tl.int64)
     o_t = tl.program_id(1) * BT + tl.arange(0, BT)
