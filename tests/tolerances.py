@@ -36,8 +36,8 @@ RELATIVE_RMS = {
     # Sums of a row of squares.
     "squares": 1e-6,
     # Products of up to 5,632 columns summed in float32, held against ones of float64. Rounded to 16 bits, sums that
-    # differ by float32's rounding fall to the other neighbour now and then (2^-9 of a bfloat16, 2^-12 of a float16, a
-    # few in a hundred of them), before a gate or a residual, and again after it: a share p of neighbours is sqrt(p) of that.
+    # differ by float32's rounding fall to the other neighbour now and then (2^-8 of a bfloat16, 2^-11 of a float16, a
+    # few in a hundred of them), before a gate or a residual, and again after it: a share p has sqrt(p) units RMS.
     "product_float32": 2e-6,
     "product_float16": 2e-4,
     "product_bfloat16": 1.6e-3,

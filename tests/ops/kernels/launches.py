@@ -12,6 +12,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from specla.ops.kernels import skinny
 from specla.ops.kernels.bandwidth import empty_sums, partial_sums
 from specla.ops.kernels.commit import commit_factors
 from specla.ops.kernels.gated_norm import gated_rms_norm
@@ -196,6 +197,37 @@ def of_layer(sizes: tuple[int, int], shape: HeadShape, dtype: torch.dtype, doubl
         gated_rms_norm(out, None, norm, 1e-5, "swish", dtype)
 
 
+def products() -> Iterator[tuple[str, Launch]]:
+    """Products with a layer's weights and the head's, at one row and at those of a small tree; a small model's too."""
+    for rows in (1, 5, 17):
+        for dtype in (torch.bfloat16, torch.float16):
+            for outputs, size, kind in (
+                (8208, 2048, "normed"),
+                (2048, 2048, "added"),
+                (5632, 2048, "gated"),
+                (2048, 5632, "added"),
+                (32000, 2048, "plain"),
+                (264, 96, "normed"),
+            ):
+                if dtype == torch.bfloat16 or size == 96:
+                    yield (
+                        f"product {rows} {outputs} {size} {kind} {dtype}",
+                        partial(of_weight, rows, outputs, size, kind, dtype),
+                    )
+    yield "product of a first norm", partial(of_weight, 5, 8208, 2048, "first", torch.bfloat16)
+
+
+def of_weight(rows: int, outputs: int, size: int, kind: str, dtype: torch.dtype) -> None:
+    """One product of a kind, [rows, size] -> [rows, outputs]."""
+    gated, normed = kind == "gated", kind in ("normed", "gated", "first")
+    data, x = torch.empty(outputs * (1 + gated), size, dtype=dtype), torch.empty(rows, size, dtype=dtype)
+    squares = torch.empty(rows, 32) if rows > 1 and kind != "first" else None
+    norm = skinny.Norm(torch.empty(size, dtype=dtype), 1e-5, squares) if normed else None
+    residual = torch.empty(rows, outputs, dtype=dtype) if kind == "added" else None
+    weight = skinny.Wide(data, skinny.counters_for(data), gated)
+    skinny.product(skinny.Operands(x, weight, norm, residual, keeps_normed=kind == "normed"))
+
+
 def bandwidth() -> None:
     """Reading memory and nothing else."""
     x = torch.empty(1 << 30)
@@ -208,4 +240,5 @@ def launches() -> Iterator[tuple[str, Launch]]:
     yield from walks()
     yield from commits()
     yield from projections()
+    yield from products()
     yield "bandwidth", bandwidth
