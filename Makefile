@@ -30,7 +30,7 @@ bench: $(STAMP) ## decoding and its operations measured, then their report in re
 	@status=0; $(BIN)/specla bench all || status=$$?; \
 	case $$status in 0|3|4) $(BIN)/specla report || exit ;; esac; exit $$status
 
-bench-gpu: $(STAMP) ## every operation at the published 1.3B shape on one GPU, then their report; six minutes
+bench-gpu: $(STAMP) ## decoding and every operation at the published 1.3B shape on one GPU, then their report
 	@status=0; $(BIN)/specla bench gpu || status=$$?; \
 	case $$status in 0|3|4) $(BIN)/specla report || exit ;; esac; exit $$status
 

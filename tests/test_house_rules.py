@@ -29,7 +29,10 @@ LAYERS: tuple[tuple[str, ...], ...] = (
 )
 """Lowest first. A part imports itself and what lies below; parts of one layer do not know each other."""
 KERNELS = "specla.ops.kernels"
-BELOW_KERNELS = tuple(f"specla.{name}" for name in ("errors", "topology", "ops.types", "ops.paths", "ops.known"))
+BELOW_KERNELS = tuple(
+    f"specla.{name}"
+    for name in ("errors", "topology", "ops.known", "ops.paths", "ops.sampling", "ops.texts", "ops.types")
+)
 FILE_LINES, TEST_FILE_LINES = 300, 450
 """A test file is read an entry at a time and mirrors one file of specla, so it may be longer."""
 FUNCTION_LINES, KERNEL_LINES = 60, 120

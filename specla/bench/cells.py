@@ -26,6 +26,7 @@ COMMANDS: Mapping[str, tuple[tuple[str, str | None], ...]] = {
         ("ablate defer", "bench-defer"),
     ),
     "bench gpu": (
+        (END_TO_END, "gpu-e2e"),
         ("ablate verify", "gpu-verify"),
         ("ablate recover", "gpu-recover"),
         ("ablate defer", "gpu-defer"),

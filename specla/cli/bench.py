@@ -106,7 +106,7 @@ app.command("all")(
 app.command("gpu")(
     measuring(
         "bench gpu",
-        """What `make bench-gpu` runs: verifying, committing and deferring at the shape of the published GDN-1.3B.
+        """What `make bench-gpu` runs: decoding, verifying, committing and deferring at the published GDN-1.3B's shape.
 
         Examples: specla bench gpu --dry-run | specla bench gpu experiment=gpu-verify workload.batch=32
         """,

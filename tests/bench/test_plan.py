@@ -239,7 +239,6 @@ def test_refusals_of_commands() -> None:
         ("sampling.top_p=0.9", "sampling.top_p=0.9: not used, since sampling.temperature=0 is greedy"),
         ("engine.verify=ar drafter=oracle", "drafter=oracle: not used, since engine.verify=ar drafts nothing"),
         ("model.weights=random model.path=x", "model.path=x: not used, since model.weights=random reads no"),
-        ("drafter=oracle drafter.profile=p drafter.alpha=0.9", "drafter.alpha=0.9: not used, since drafter.profile"),
         ("engine.ring=8", "engine.ring=8: not used, since engine.recover=factors keeps no ring"),
         ("measure.accepted=2", "measure.accepted=2: not used, since bench e2e commits what was accepted"),
         ("topology=kary topology.length=9", "topology.length=9: 16 nodes of branching 2 reach 4 levels; taken as 4"),

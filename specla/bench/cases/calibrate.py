@@ -14,7 +14,7 @@ from specla.bench.cells import Cell
 from specla.bench.choice import Candidate, Cost, TreeChoice
 from specla.bench.clock import quiet
 from specla.bench.counting import counts
-from specla.bench.measure import Method
+from specla.bench.measure import Method, make_method
 from specla.bench.profile import oracle_alpha
 from specla.bench.settings import Settings, put
 from specla.bench.subject import Subject, Target
@@ -141,6 +141,7 @@ class Calibration:
         for item in self.subject.items:
             _, steps = method.decode(item)
             rows += [("", [(step, row) for step in steps]) for row in range(len(item.categories))]
+        method.release()
         tally = counts(rows)
         if not tally.offered:
             raise SpeclaError(_ENDED)
@@ -165,6 +166,8 @@ class Calibration:
                         if one.seconds <= seconds[who, place].min():
                             windows[who, place] = one.split.draft * one.steps, one.steps
                     tick(f"step costs: {cell.drafter_label}, up to {cell.tree.nodes} nodes")
+        for method in methods:
+            method.release()
         steps = windows[:, :, 1].sum(axis=1)
         if not steps.all():
             raise SpeclaError(_ENDED)

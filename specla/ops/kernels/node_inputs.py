@@ -78,8 +78,7 @@ def node_inputs(
     batch, nodes, _ = raw.shape
     key_heads, value_heads, key_size, value_size = heads
     q = raw.new_empty(batch, nodes, key_heads, key_size)
-    k = torch.empty_like(q) if bank is None else bank.k
-    copy = None if bank is None else bank.raw
+    k, copy = (torch.empty_like(q), None) if bank is None else (bank.k, bank.raw)
     v = raw.new_empty(batch, nodes, value_heads, value_size)
     g = raw.new_empty(batch, nodes, value_heads, dtype=torch.float32)
     found = q, k, v, g, torch.empty_like(g)
@@ -88,8 +87,7 @@ def node_inputs(
     together = nodes_together(parts * batch, nodes)
     steps = (step for x in (raw, window, *gates) for step in x.stride()[:2])
     _node_inputs_kernel[parts, triton.cdiv(nodes, together), batch](
-        *(raw, window, *gates, taps, *weights, *found, copy),
-        *(key_size**-0.5, nodes),
+        *(raw, window, *gates, taps, *weights, *found, copy, key_size**-0.5, nodes),
         *(*steps, taps.stride(0) if taps.shape[0] > 1 else 0, *weights.convolution.stride()),
         H=key_heads,
         HV=value_heads,
