@@ -157,6 +157,6 @@ def test_a_layer_on_a_gpu_reads_the_same(variant: str, device: torch.device) -> 
     raw, a, b, window, taps = (part.to(device) for part in (raw, a, b, window, taps))
     line = mixer._chain_taps(window, x.shape[1])
     for inputs, chosen in zip(wanted, (taps, line), strict=True):
-        found = mixer._fused_inputs(raw, a, b, window, chosen)
+        found = mixer._fused_inputs(raw, (a, b), window, chosen)
         for name in NodeInputs._fields:
             assert_same(getattr(found, name), getattr(inputs, name).contiguous(), "conv")
