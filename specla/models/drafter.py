@@ -2,8 +2,8 @@
 
 At position i it reads the target's hidden state h_i and the embedding of token i + 1, and predicts h_{i+1}, from which
 the target's head drafts token i + 2. The hidden states are those after the target's last norm: that is what the head
-reads, so that the network's own prediction can stand in for a true one further down a draft, and it is what the target's
-forward passes return anyway.
+reads, so that the network can go on from its own prediction further down a draft, and it is what the forward passes of
+the target return anyway.
 """
 
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""What held-out text would accept of a drafter: alpha by depth, from teacher-forced rollouts over the target's own text.
+"""What held-out text would accept of a drafter: alpha by depth, from rollouts over the target's own text.
 
 The text is the target's greedy continuation, so a draft is accepted where it is the text's next token.
 """

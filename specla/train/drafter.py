@@ -55,7 +55,7 @@ class DrafterOptions:
         gradient_clip: norm that the gradient is cut to.
         seed: of weights, batches and texts.
         device: 'cpu' or 'cuda'.
-        compile: compile the loss; pays on a GPU.
+        compile: compile the loss; pays in long runs on a GPU.
         save_every: steps between checkpoints.
         evaluate_every: steps between two looks at held-out text.
         minutes: stop after this long with a checkpoint, to be resumed; None: run to the end.
@@ -64,17 +64,17 @@ class DrafterOptions:
     corpus: Path
     out: Path
     steps: int
-    batch_size: int = 128
+    batch_size: int = 64
     sequence_length: int = 512
     depth: int = 5
     depth_decay: float = 0.9
     hidden_weight: float = 0.0
-    own_texts: int = 8192
+    own_texts: int = 12288
     own_share: float = 0.75
     own_prompt: int = 192
     heldout_texts: int = 128
     draft_vocabulary: int | None = None
-    learning_rate: float = 2e-3
+    learning_rate: float = 3e-3
     warmup_steps: int = 50
     decay_share: float = 0.5
     weight_decay: float = 0.05
@@ -155,14 +155,15 @@ class DrafterTraining:
         with torch.no_grad():
             hidden = target(batch)
             embedded = target.model.embeddings(batch)
-        head = target.lm_head.weight
+            wanted = _distribution(hidden, target.lm_head.weight)
         length = batch.shape[1] - options.depth
         total, weights = hidden.new_zeros((), dtype=torch.float32), 0.0
         with torch.autocast(options.device, dtype=torch.bfloat16, enabled=options.device == "cuda"):
             for step, predicted in enumerate(rollout(self.net, hidden, embedded, options.depth)):
-                truth, weight = hidden[:, step + 1 : step + 1 + length], options.depth_decay**step
-                total = total + weight * self._loss(predicted, truth, head)
+                ahead, weight = slice(step + 1, step + 1 + length), options.depth_decay**step
+                total = total + weight * self._loss(predicted, wanted[:, ahead], target.lm_head.weight)
                 if options.hidden_weight:
+                    truth = hidden[:, ahead]
                     scale = truth.float().square().mean()
                     error = F.mse_loss(predicted.float(), truth.float()) / scale
                     total = total + weight * options.hidden_weight * error
@@ -238,14 +239,18 @@ def start_training(
     return DrafterTraining(target.model, target.digest, options, tick)
 
 
-def _soft_loss(predicted: Tensor, truth: Tensor, head: Tensor) -> Tensor:
-    """Mean cross-entropy in nats between the target's distribution and the drafter's, the softmaxes in float32.
+def _distribution(hidden: Tensor, head: Tensor) -> Tensor:
+    """The target's distributions [B, T, vocabulary] in its dtype, the softmax in float32."""
+    return F.linear(hidden, head).float().softmax(-1).to(hidden.dtype)
+
+
+def _soft_loss(predicted: Tensor, wanted: Tensor, head: Tensor) -> Tensor:
+    """Mean cross-entropy in nats between the target's distribution and the drafter's, the softmax in float32.
 
     Args:
-        predicted, truth: [B, T, hidden], the drafter's and the target's hidden states of the same tokens.
+        predicted: [B, T, hidden], the drafter's hidden states.
+        wanted: [B, T, vocabulary], the target's distributions of the same tokens.
         head: [vocabulary, hidden], of the target.
     """
     drafted = F.linear(predicted, head).float()
-    with torch.no_grad():
-        wanted = F.linear(truth, head).float().softmax(-1)
     return (drafted.logsumexp(-1) - (wanted * drafted).sum(-1)).mean()

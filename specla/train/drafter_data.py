@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 TEMPERATURE = 0.8
 FEWEST_HELDOUT = 256
 """Drafts of held-out text below which alpha by depth is mostly chance."""
-_ROWS = {"cpu": 64, "cuda": 4096}
+_ROWS = {"cpu": 64, "cuda": 6144}
 """Sequences that the target writes at once: a step reads and writes all their states."""
 
 
@@ -155,7 +155,7 @@ def _heldout_prompts(options: "DrafterOptions") -> dict[str, Tensor]:
     drafts = sum(map(len, picked.values())) * (options.sequence_length - options.own_prompt - options.depth)
     if drafts < FEWEST_HELDOUT:
         raise SpeclaError(
-            f"corpus={options.corpus}: its held-out text gives {max(0, drafts)} drafts to judge acceptance by, at least "
-            f"{FEWEST_HELDOUT} are needed; give more held-out text, heldout_texts or sequence_length"
+            f"corpus={options.corpus}: its held-out text gives {max(0, drafts)} drafts to judge acceptance by; at "
+            f"least {FEWEST_HELDOUT} are needed: give more held-out text, heldout_texts or sequence_length"
         )
     return picked
