@@ -27,11 +27,12 @@ class Counter:
         accepted = min(step.accepted[row], kept)
         self.steps += 1
         self.emitted += kept
-        self.drafted += step.tree.nodes - 1
+        tree = step.tree_of(row)
+        self.drafted += tree.nodes - 1
         self.accepted += accepted
         path = step.path[row]
         for depth in range(1, min(kept, len(path)) + 1):
-            if not step.tree.children[path[depth - 1]]:
+            if not tree.children[path[depth - 1]]:
                 break
             _bump(self.reached, depth)
             if depth <= accepted:
