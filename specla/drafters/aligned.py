@@ -99,7 +99,7 @@ class AlignedDrafter(Drafter):
             raise RuntimeError("the aligned drafter was given no hidden states of the prompts")
         pending, self._pending = self._pending, []
         while pending:
-            group, places = [], 0
+            group, places = list[Verified](), 0
             while pending and (not group or places + pending[0].path.shape[1] <= MAX_NODES):
                 places += pending[0].path.shape[1]
                 group.append(pending.pop(0))

@@ -1,8 +1,8 @@
 """Drafting best first (paper, section 6.1): a tree for each row, shaped by how sure the drafter is.
 
-A draft's confidence is q, the sum of log probabilities along its path. The likeliest drafts within a budget of nodes are
-found level by level: a node's children cannot be likelier than itself, so only nodes that are among the best so far need
-to run. What is kept is exactly what expanding one node at a time, best first, would keep.
+A draft's confidence is q, the sum of log probabilities along its path. The likeliest drafts within a budget of nodes
+are found level by level: children cannot be likelier than their parent, so only nodes that are among the best so far
+need to run. What is kept is exactly what expanding one node at a time, best first, would keep.
 """
 
 from collections.abc import Sequence
@@ -115,7 +115,7 @@ def _add(found: list[Candidate], frontier: list[int], logs: list[list[float]], w
 
 
 class _Run(NamedTuple):
-    """One level of all rows: tokens [B, M], their parents' places among the predictions [B, M], and where they stand."""
+    """One level of all rows: tokens [B, M], where their parents are among the predictions [B, M], where they stand."""
 
     tokens: Tensor
     sources: Tensor

@@ -63,7 +63,7 @@ class AlignedNetwork:
     """
 
     def __init__(self, target: GatedDeltaNetLM, trained: TrainedDrafter, vocabulary: int | None = None) -> None:
-        self.target, self.net = target, trained.net
+        self.target, self.net = target, trained.net.prepare()
         size = target.config.vocab_size
         count = min(vocabulary or trained.draft_vocabulary, size)
         self.ids = None if count == size else trained.order[:count].sort().values

@@ -33,7 +33,7 @@ class TrainedDrafter:
     """A drafter from its folder.
 
     Attributes:
-        net: ready for inference.
+        net: not packed yet.
         order: [vocabulary] int64, tokens by how often the target writes them, the most frequent first.
         draft_vocabulary: how many of them are drafted from, unless a user says otherwise.
     """
@@ -107,7 +107,7 @@ def load_drafter(
     net = _filled(config, weights, folder, dtype, device)
     if not 1 <= count <= vocab_size or order.shape != (vocab_size,):
         raise SpeclaError(f"{folder}: its draft vocabulary does not fit {vocab_size} tokens; train the drafter again")
-    return TrainedDrafter(net.prepare(), order, count)
+    return TrainedDrafter(net, order, count)
 
 
 def drafter_digest(folder: Path) -> str:

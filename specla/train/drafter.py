@@ -20,7 +20,7 @@ from specla.bench.settings import ModelSettings
 from specla.bench.subject import load_target, resolve_dtype
 from specla.errors import SpeclaError
 from specla.models.drafter import AlignedNet, DrafterConfig
-from specla.models.drafter_checkpoint import save_drafter
+from specla.models.drafter_checkpoint import load_drafter, save_drafter
 from specla.models.gated_deltanet import GatedDeltaNetLM
 from specla.train.acceptance import Acceptances, accepted_by_depth
 from specla.train.drafter_data import DrafterData
@@ -38,6 +38,7 @@ class DrafterOptions:
         corpus: folder written by `specla train corpus`.
         out: folder for the target's own text, the checkpoint, the log, and at the end the drafter.
         steps: optimizer steps.
+        start: a trained drafter's folder to go on from; None starts from nothing.
         batch_size: sequences a step.
         sequence_length: tokens a sequence.
         depth: steps of a rollout.
@@ -64,6 +65,7 @@ class DrafterOptions:
     corpus: Path
     out: Path
     steps: int
+    start: Path | None = None
     batch_size: int = 64
     sequence_length: int = 512
     depth: int = 5
@@ -116,19 +118,28 @@ class DrafterTraining:
         self.target, self.digest, self.options = target, target_digest, options
         self.data = DrafterData(target, target_digest, options, tick)
         torch.manual_seed(options.seed)
-        self.net = AlignedNet(DrafterConfig.of(target.config)).to(options.device)
-        # Its last norm feeds the target's head: it starts as the target's own.
-        self.net.norm.weight.data.copy_(target.model.norm.weight)
+        self.net = self._fresh().to(options.device)
         self.optimizer = adamw(self.net, options.weight_decay)
         self.schedule = Schedule(options.learning_rate, options.steps, options.warmup_steps, options.decay_share)
         self.step = self._resume()
         self.log = TrainLog(options.out / "log.jsonl", self.step)
         self._loss = torch.compile(_soft_loss) if options.compile else _soft_loss
 
+    def _fresh(self) -> AlignedNet:
+        """The network before the first step."""
+        config = self.target.config
+        if self.options.start is not None:
+            return load_drafter(self.options.start, self.digest, config.vocab_size, torch.float32).net
+        net = AlignedNet(DrafterConfig.of(config))
+        # Its last norm feeds the target's head: it starts as the target's own.
+        net.norm.weight.data.copy_(self.target.model.norm.weight)
+        return net
+
     def _identity(self) -> dict[str, Any]:
         """What a checkpoint must share with this run for a resume; not how long it runs or where."""
         free = {"out", "corpus", "device", "compile", "save_every", "evaluate_every", "minutes", "draft_vocabulary"}
         options = {k: v for k, v in dataclasses.asdict(self.options).items() if k not in free}
+        options["start"] = None if self.options.start is None else str(self.options.start)
         return {"target": self.digest, "data_tokens": len(self.data.tokens), **options}
 
     @property
@@ -150,25 +161,29 @@ class DrafterTraining:
         save_checkpoint(self.checkpoint_path, {**state, "step": self.step, "identity": self._identity()})
 
     def loss(self, batch: Tensor) -> Tensor:
-        """The loss of sequences [batch, tokens], in nats a draft: the mean over the steps of all rollouts."""
+        """The loss of sequences [batch, tokens], in nats a draft: the mean over the steps of all rollouts.
+
+        Drafts count from where the target writes, as when they are used: after `own_prompt` tokens.
+        """
         options, target = self.options, self.target
         with torch.no_grad():
             hidden = target(batch)
             embedded = target.model.embeddings(batch)
-            wanted = _distribution(hidden, target.lm_head.weight)
-        length = batch.shape[1] - options.depth
+            first, length = options.own_prompt - 1, batch.shape[1] - options.depth
+            wanted = _distribution(hidden[:, first + 1 :], target.lm_head.weight)
         total, weights = hidden.new_zeros((), dtype=torch.float32), 0.0
         with torch.autocast(options.device, dtype=torch.bfloat16, enabled=options.device == "cuda"):
             for step, predicted in enumerate(rollout(self.net, hidden, embedded, options.depth)):
-                ahead, weight = slice(step + 1, step + 1 + length), options.depth_decay**step
-                total = total + weight * self._loss(predicted, wanted[:, ahead], target.lm_head.weight)
+                weight, drafted = options.depth_decay**step, predicted[:, first:]
+                ahead = slice(step, step + length - first)
+                total = total + weight * self._loss(drafted, wanted[:, ahead], target.lm_head.weight)
                 if options.hidden_weight:
-                    truth = hidden[:, ahead]
-                    scale = truth.float().square().mean()
-                    error = F.mse_loss(predicted.float(), truth.float()) / scale
+                    truth = hidden[:, first + 1 :][:, ahead].float()
+                    error = F.mse_loss(drafted.float(), truth) / truth.square().mean()
                     total = total + weight * options.hidden_weight * error
                 weights += weight
-        return total / weights
+        mean: Tensor = total / weights
+        return mean
 
     def train_step(self) -> Tensor:
         """One optimizer step; returns its loss, still on the device."""

@@ -14,7 +14,7 @@ from specla.bench.confdir import conf_dir, own_conf_dir
 from specla.bench.settings import ModelSettings, model_config
 from specla.bench.validate import nearest
 from specla.errors import SpeclaError
-from specla.models.checkpoint import ASSETS
+from specla.models.checkpoint import ASSETS, resolve_folder
 from specla.models.config import GatedDeltaNetConfig
 from specla.train.bpe import END_OF_TEXT_ID
 from specla.train.corpus import CorpusOptions, TextSource
@@ -80,6 +80,7 @@ class DrafterWords:
     corpus: str = ""
     out: str = ""
     steps: int = 0
+    start: str | None = None
     batch_size: int = 0
     sequence_length: int = 0
     depth: int = 0
@@ -158,7 +159,8 @@ def drafter_options(words: Sequence[str], config_dir: str | None = None) -> tupl
         raise SpeclaError(f"sequence_length={read.sequence_length}: own_prompt and depth need {least} or more")
     if read.draft_vocabulary is not None and read.draft_vocabulary < 1:
         raise SpeclaError(f"draft_vocabulary={read.draft_vocabulary}: give 1 or more, or null for all")
-    return settings, DrafterOptions(**_placed(read))
+    start = None if read.start is None else resolve_folder(read.start, "start")
+    return settings, DrafterOptions(**{**_placed(read), "start": start})
 
 
 def _split_model(words: Sequence[str], config_dir: str | None) -> tuple[ModelSettings, list[str]]:
