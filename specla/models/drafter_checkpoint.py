@@ -87,11 +87,11 @@ def load_drafter(
     """
     raw = _read_config(folder)
     try:
-        names = [entry.name for entry in dataclasses.fields(DrafterConfig)]
-        config = DrafterConfig(**{name: raw[name] for name in names})
+        sizes = [entry.name for entry in dataclasses.fields(DrafterConfig) if entry.name != "norm_eps"]
+        config = DrafterConfig(**{name: int(raw[name]) for name in sizes}, norm_eps=float(raw["norm_eps"]))
         count, made_for, digest = int(raw["draft_vocabulary"]), str(raw["target_sha256"]), str(raw["weights_sha256"])
     except (KeyError, TypeError, ValueError) as missing:
-        raise SpeclaError(f"{folder}/config.json: no usable {missing}; train the drafter again") from None
+        raise SpeclaError(f"{folder}/config.json: no usable value ({missing}); train the drafter again") from None
     if config.vocab_size != vocab_size:
         raise SpeclaError(
             f"{folder}: drafts from {config.vocab_size} tokens, the target has {vocab_size}; give the drafter that was "
