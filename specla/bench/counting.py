@@ -29,11 +29,12 @@ class Counter:
         accepted = min(step.accepted[row], kept)
         self.steps += 1
         self.emitted += kept
-        self.drafted += step.tree.nodes - 1
+        tree = step.tree_of(row)
+        self.drafted += tree.nodes - 1
         self.accepted += accepted
         path = step.path[row]
         for depth in range(1, min(kept, len(path)) + 1):
-            if not step.tree.children[path[depth - 1]]:
+            if not tree.children[path[depth - 1]]:
                 break
             _bump(self.reached, depth)
             if depth <= accepted:
@@ -42,7 +43,8 @@ class Counter:
 
     def _add_ranks(self, step: Step, row: int, uncut: int, accepted: int) -> None:
         """Count by depth and rank what was asked for: a draft that the drafter did not have was not right either."""
-        asked, node = step.asked or step.tree, 0
+        tree, node = step.tree_of(row), 0
+        asked = step.asked or tree
         for depth in range(1, uncut + 1):
             children = asked.children[node]
             if not children:
@@ -51,7 +53,7 @@ class Counter:
                 _bump(_line(self.offered, depth), rank + 1)
             if depth > accepted:
                 break
-            rank = int(step.tree.ranks[step.path[row][depth]])
+            rank = int(tree.ranks[step.path[row][depth]])
             _bump(_line(self.right, depth), rank + 1)
             node = children[rank]
 

@@ -14,6 +14,7 @@ from specla.bench.record import Sample, Split
 from specla.bench.settings import MeasureSettings
 from specla.bench.subject import Item, Subject
 from specla.bench.tally import Counts
+from specla.drafters.aligned import AlignedDrafter, Confidence
 from specla.drafters.base import Drafter, NoDrafter
 from specla.drafters.ngram import NgramDrafter
 from specla.drafters.oracle import OracleDrafter
@@ -194,6 +195,13 @@ def make_drafter(cell: Cell, subject: Subject, item: Item) -> Drafter:
             vocabulary, seed = subject.model.config.vocab_size, cell.settings.seed
             rows = item.start.rows.tolist()
             return OracleDrafter(oracle_alpha(drafter), subject.traces[item.index], vocabulary, seed, rows)
+        case "aligned":
+            asked = cell.settings.topology
+            confidence = None
+            if asked.name == "confidence":
+                assert asked.branching is not None
+                confidence = Confidence(asked.branching, asked.margin)
+            return AlignedDrafter(subject.aligned(drafter), subject.sampling, item.start.rows, confidence)
     raise SpeclaError(f"drafter={drafter.name}: not built yet")
 
 

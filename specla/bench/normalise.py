@@ -93,8 +93,11 @@ def build_tree(settings: TopologySettings) -> DraftTree:
     if name == "explicit" and settings.parents is not None:
         return topology.explicit(settings.parents)
     if name == "confidence" and branching is not None and nodes is not None:
-        widest = topology.kary(branching, nodes, length)
-        return DraftTree(widest.parents, f"confidence-b{branching}-m{show(settings.margin)}-n{nodes}")
+        levels = min(nodes - 1, length or nodes - 1)
+        # As deep as it may get, the other nodes wherever: what is drafted takes its shape from the drafter.
+        parents = (*range(-1, levels), *[0] * (nodes - 1 - levels))
+        margin = "off" if settings.margin is None else show(settings.margin)
+        return DraftTree(parents, f"confidence-b{branching}-m{margin}-n{nodes}-l{levels}")
     if name == AUTO and nodes is not None:
         return DraftTree(topology.chain(nodes - 1).parents, f"auto-n{nodes}")
     raise SpeclaError(f"topology={name}: no such topology, or a dial that it needs is null")
@@ -178,6 +181,8 @@ def _settle_recovery(normal: Normal) -> None:
 def _settle_tree(normal: Normal) -> None:
     asked = normal.settings.topology
     tree = build_tree(asked)
+    if asked.name == "confidence":
+        normal.set("topology.length", tree.depth)
     if asked.name != "kary":
         return
     of = f"of branching {asked.branching}"

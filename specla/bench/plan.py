@@ -198,6 +198,10 @@ def _obstacle(settings: Settings, tree: DraftTree, command: str) -> str | None:
         return "ar has nothing to commit: its decode step updates the state where it lies"
     if command == "ablate recover" and recover in ("factors_deferred", "factors_lazy"):
         return f"{recover} takes nothing into the state before the next verification: ablate defer times both together"
+    if settings.topology.name == "confidence":
+        problem = _confidence_problem(settings, verify)
+        if problem is not None:
+            return problem
     if VERIFY[verify].chains_only and not tree.is_chain:
         return f"{verify} verifies chains only, and {tree.name} branches"
     if accepted is not None and accepted > tree.depth:
@@ -206,6 +210,17 @@ def _obstacle(settings: Settings, tree: DraftTree, command: str) -> str | None:
         most = tree.depth + 1
         return f"engine.ring={engine.ring}: a step of {tree.name} commits up to {most} tokens; give {most} or more"
     return pair_problem(verify, recover)
+
+
+def _confidence_problem(settings: Settings, verify: str) -> str | None:
+    """Why a tree that the drafter shapes cannot be, or None."""
+    if settings.drafter.name not in ("aligned", "none"):
+        return f"topology=confidence is shaped by probabilities, and {settings.drafter.name} has none: drafter=aligned"
+    if VERIFY[verify].chains_only:
+        return f"{verify} verifies chains only, and topology=confidence branches"
+    if settings.workload.batch > 1 and not VERIFY[verify].tree_per_row:
+        return f"{verify} verifies one tree for all rows, and topology=confidence shapes one for each"
+    return None
 
 
 def _fewest_words(source: Composer, settings: Settings, options: Mapping[str, str], command: str) -> tuple[str, ...]:

@@ -59,6 +59,8 @@ class DrafterSettings:
     min_ngram: int | None = None
     path: str | None = None
     """Of the aligned drafter: a folder, or `asset:NAME`."""
+    vocabulary: int | None = None
+    """Of the aligned drafter: how many of the most frequent tokens are drafted from; None is as it was trained."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "alpha", _as_alpha(self.alpha))

@@ -23,6 +23,8 @@ class Verify(Choice):
 
     recovers: tuple[str, ...] = ()
     chains_only: bool = False
+    tree_per_row: bool = False
+    """Whether the rows of a batch may have trees of their own."""
     why_not: str = ""
     """Why it works with no other recovery, as the second half of a sentence that its name begins."""
 
@@ -60,6 +62,7 @@ VERIFY = _table(
         "parent_pointer",
         "one kernel that walks the nodes, stores every node's state and reloads parents",
         recovers=("snapshot",),
+        tree_per_row=True,
         why_not="stores a state per node",
     ),
     Verify(
@@ -74,6 +77,7 @@ VERIFY = _table(
         "every node of a tree from one read of the state, through the tree mask",
         "4.2",
         recovers=(*_FACTORS, *_REPLAYS),
+        tree_per_row=True,
         why_not="stores no state per node",
     ),
     Verify(
@@ -87,6 +91,7 @@ VERIFY = _table(
         AUTO,
         "chain, tree or hybrid by topology, nodes, batch and shape, from a table measured on this device",
         recovers=(*_FACTORS, *_REPLAYS),
+        tree_per_row=True,
         why_not="may pick tree or hybrid, which store no state per node",
     ),
 )
@@ -157,9 +162,7 @@ class NotBuilt(NamedTuple):
 
 
 NOT_BUILT = (
-    NotBuilt("drafter.name", "aligned", "the aligned drafter"),
     NotBuilt("drafter.cost", "aligned", "the cost of a real drafter under the oracle"),
-    NotBuilt("topology.name", "confidence", "the confidence topology"),
     NotBuilt("drafter.name", "ngram", "the drafter ngram with device=cuda: it drafts on the host", device="cuda"),
     NotBuilt("device", "cuda", "generate with device=cuda; bench e2e decodes there", frozenset({"generate"})),
 )

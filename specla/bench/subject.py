@@ -8,15 +8,17 @@ from functools import cached_property
 import torch
 
 from specla.bench.normalise import KERNEL_COMMANDS
-from specla.bench.settings import ModelSettings, Settings, model_config
+from specla.bench.settings import DrafterSettings, ModelSettings, Settings, model_config
 from specla.bench.workloads.base import Prompt, load_prompts, prompts_digest
 from specla.drafters.base import NoDrafter
 from specla.drafters.device import NoDrafts
+from specla.drafters.network import AlignedNetwork
 from specla.engine.decode import Decoding, Prefilled, StopRule, prefill
 from specla.engine.device import DeviceDecoding, How
 from specla.engine.recovery import Recovery
 from specla.errors import SpeclaError
 from specla.models.checkpoint import load_model, random_model, read_config, resolve_folder, weights_digest
+from specla.models.drafter_checkpoint import drafter_digest, load_drafter
 from specla.models.gated_deltanet import GatedDeltaNetLM
 from specla.models.tokenizer import ByteTokenizer, TextTokenizer, Tokenizer
 from specla.ops.sampling import Sampling
@@ -116,6 +118,8 @@ class Subject:
         self.prompts = list(prompts) if prompts is not None else load_prompts(settings.workload)
         eos = target.model.config.eos_token_id
         assert settings.workload.max_new_tokens is not None
+        self._aligned: dict[DrafterSettings, AlignedNetwork] = {}
+        self._drafters: list[str] = []
         self.stop = StopRule(settings.workload.max_new_tokens, frozenset() if eos is None else frozenset({eos}))
 
     @property
@@ -125,8 +129,26 @@ class Subject:
 
     @property
     def digest(self) -> str:
-        """sha256 of weights and prompts."""
-        return hashlib.sha256(f"{self.target.digest} {prompts_digest(self.prompts)}".encode()).hexdigest()
+        """sha256 of weights and prompts, the weights of trained drafters among them."""
+        inputs = (self.target.digest, prompts_digest(self.prompts), *self._drafters)
+        return hashlib.sha256(" ".join(inputs).encode()).hexdigest()
+
+    def aligned(self, drafter: DrafterSettings) -> AlignedNetwork:
+        """A trained drafter for this target, loaded once.
+
+        Raises:
+            SpeclaError: there is none, it is damaged, or it was trained for another target.
+        """
+        if drafter not in self._aligned:
+            assert drafter.path is not None
+            folder, model = resolve_folder(drafter.path, "drafter.path"), self.model
+            size = model.config.vocab_size
+            if drafter.vocabulary is not None and drafter.vocabulary > size:
+                raise SpeclaError(f"drafter.vocabulary={drafter.vocabulary}: the target has {size} tokens")
+            trained = load_drafter(folder, self.target.digest, size, model.dtype, model.device)
+            self._aligned[drafter] = AlignedNetwork(model, trained, drafter.vocabulary)
+            self._drafters.append(drafter_digest(folder))
+        return self._aligned[drafter]
 
     @cached_property
     def items(self) -> list[Item]:

@@ -20,14 +20,14 @@ _USES: dict[str, dict[str, str]] = {
         "none": "",
         "oracle": "alpha? cost profile?",
         "ngram": "max_ngram min_ngram",
-        "aligned": "path?",
+        "aligned": "path? vocabulary?",
     },
     "topology": {
         "root": "",
         "chain": "length",
         "kary": "branching nodes length?",
         "explicit": "parents?",
-        "confidence": "branching nodes margin length?",
+        "confidence": "branching nodes margin? length?",
         AUTO: "nodes",
     },
     "engine": {
@@ -70,6 +70,7 @@ _RANGES: dict[str, tuple[float, float, str]] = {
     "model.norm_eps": _POSITIVE,
     "drafter.max_ngram": _AT_LEAST_ONE,
     "drafter.min_ngram": _AT_LEAST_ONE,
+    "drafter.vocabulary": _AT_LEAST_ONE,
     "topology.length": (1, MAX_NODES - 1, "a tree needs at least one level of drafts"),
     "topology.nodes": (2, MAX_NODES, "a tree has its root and at least one draft"),
     "topology.branching": (1, MAX_NODES - 1, "a node has at least one child"),
@@ -172,6 +173,8 @@ def missing_inputs(settings: Settings) -> dict[str, str]:
         )
     if topology.name == "explicit" and topology.parents is None:
         missing["topology"] = "topology.parents=null: topology=explicit needs them, as in 'topology.parents=[-1,0,0,1]'"
+    if drafter.name == "aligned" and drafter.path is None:
+        missing["drafter"] = "drafter.path=null: drafter=aligned needs a folder that `specla train drafter` wrote"
     if drafter.name == "oracle" and drafter.alpha is None and drafter.profile is None:
         missing["drafter"] = "drafter.alpha=null: drafter=oracle needs drafter.alpha or drafter.profile"
     return missing

@@ -1,10 +1,15 @@
-"""`specla train`: make a corpus, and a model from it."""
+"""`specla train`: make a corpus, a model from it, and a drafter for the model."""
 
 import typer
 
 from specla.cli.console import ConfigDir, JsonFlag, Overrides, log, print_json, progress
 
-app = typer.Typer(no_args_is_help=True, help="Make a corpus from text, and train a target on it.")
+TEXT_TICKS = 100
+"""Steps of the progress bar while the target writes."""
+
+app = typer.Typer(
+    no_args_is_help=True, help="Make a corpus from text, train a target on it, and a drafter for the target."
+)
 
 
 @app.command()
@@ -61,3 +66,41 @@ def target(overrides: Overrides = None, json: JsonFlag = False, config_dir: Conf
     typer.echo(f"{options.out}: {state}. Held-out bits per byte: {scores}")
     if json:
         print_json({"step": result.step, "finished": result.finished, "bits_per_byte": result.bits_per_byte})
+
+
+@app.command()
+def drafter(overrides: Overrides = None, json: JsonFlag = False, config_dir: ConfigDir = None) -> None:
+    """Train a drafter for a target by distilling it; the same command goes on from the last checkpoint.
+
+    Example: specla train drafter model=gdn-mini corpus=FOLDER out=FOLDER steps=200 batch_size=4 sequence_length=256
+    """
+    from specla.train.drafter import start_training
+    from specla.train.options import drafter_options
+
+    settings, options = drafter_options(overrides or [], config_dir)
+    with progress("texts") as (total, tick):
+        total(TEXT_TICKS)
+        told = 0
+
+        def advance(share: float) -> None:
+            nonlocal told
+            while told < int(share * TEXT_TICKS):
+                told += 1
+                tick("the target writes")
+
+        training = start_training(settings, options, advance)
+    if training.step:
+        log(f"{options.out}: going on from step {training.step} of {options.steps}")
+    with progress("train") as (total, tick):
+        total(options.steps - training.step)
+        result = training.run(
+            on_step=lambda fields: tick(f"loss {fields['loss']:.3f}, {fields['tok_s']:,} tok/s" if fields else "")
+        )
+    state = (
+        "finished" if result.finished else f"stopped at step {result.step} of {options.steps}; run it again to go on"
+    )
+    alphas = "; ".join(f"{name} {' '.join(f'{a:.2f}' for a in one.alpha)}" for name, one in result.acceptances.items())
+    typer.echo(f"{options.out}: {state}. Held-out alpha by depth: {alphas}")
+    if json:
+        tables = {name: {"alpha": one.alpha, "ranks": one.table} for name, one in result.acceptances.items()}
+        print_json({"step": result.step, "finished": result.finished, "heldout": tables})

@@ -4,6 +4,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from torch import Tensor
+
 from specla.topology import DraftTree
 
 
@@ -14,10 +16,32 @@ class Draft:
     Attributes:
         tokens: one list of T tokens a row; the first is the row's root, the last emitted token.
         tree: the tree they fill; it may be smaller than the tree asked for, where the drafter had nothing to say.
+        trees: one tree a row, where rows have trees of their own: `tree` is then a deepest one of them, and the tokens
+            of smaller ones are padded with anything. Empty where all rows share `tree`.
+        shaped: whether the drafter shaped the trees itself, within the nodes and levels of the tree asked for.
     """
 
     tokens: list[list[int]]
     tree: DraftTree
+    trees: tuple[DraftTree, ...] = ()
+    shaped: bool = False
+
+
+@dataclass(frozen=True)
+class Verified:
+    """What the target knew of one step: for drafters that go on from its hidden states.
+
+    Attributes:
+        hidden: [B, T, hidden], its hidden states of the step's nodes, after its last norm.
+        path: [B, L] int64, the accepted nodes, root first; any node past a row's length.
+        tokens: [B, L] int64, the target's token at each of them: the accepted drafts, then the next root.
+        length: [B] int64, how many of the L were committed; 0 for a finished row.
+    """
+
+    hidden: Tensor
+    path: Tensor
+    tokens: Tensor
+    length: Tensor
 
 
 class Drafter(ABC):
@@ -35,6 +59,9 @@ class Drafter(ABC):
     def begin(self, prompts: Sequence[Sequence[int]], roots: Sequence[int]) -> None:
         """Start on a batch: its prompts, and the first token of each row, which the prefill gave."""
 
+    def prime(self, hidden: Tensor) -> None:  # noqa: B027 - most drafters see tokens alone
+        """The target's hidden states of the prompts, [B, S, hidden], after `begin`; shorter ones are padded left."""
+
     @abstractmethod
     def draft(self, tree: DraftTree) -> Draft:
         """Fill the tree (or a part of it that holds the root) for every row."""
@@ -42,6 +69,9 @@ class Drafter(ABC):
     @abstractmethod
     def observe(self, emitted: Sequence[Sequence[int]]) -> None:
         """The tokens a step emitted, a list a row; the last one is the row's next root. Empty for a finished row."""
+
+    def verified(self, step: Verified) -> None:  # noqa: B027
+        """What the target knew of a step, before `observe` tells what of it counts."""
 
     def rows_off_trace(self) -> list[int]:
         """Rows that need a new trace of the target before they can draft again; only an oracle has any."""

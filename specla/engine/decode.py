@@ -11,7 +11,7 @@ from functools import lru_cache
 import torch
 from torch import Tensor
 
-from specla.drafters.base import Drafter, NoDrafter
+from specla.drafters.base import Draft, Drafter, NoDrafter, Verified
 from specla.engine.accept import Acceptance, accept
 from specla.engine.adaptive import Adaptive, outcome_of
 from specla.engine.recovery import EngineRecovery, Recovery
@@ -52,6 +52,7 @@ class Prefilled:
         roots: [B], the first token of each row, already emitted, not yet in the state.
         rows: [B] int64, identities in the noise.
         sampling: how the roots were chosen, and all that follows is.
+        hidden: [B, S, hidden], hidden states of the prompts, padded on the left; for drafters that go on from them.
     """
 
     prompts: list[list[int]]
@@ -59,6 +60,7 @@ class Prefilled:
     roots: list[int]
     rows: Tensor
     sampling: Sampling
+    hidden: Tensor | None = None
 
 
 @torch.inference_mode()
@@ -76,13 +78,14 @@ def prefill(
     lengths = torch.tensor([len(p) for p in prompts], device=model.device)
     full = all(len(p) == length for p in prompts)
     valid = None if full else torch.arange(length, device=model.device) >= length - lengths[:, None]
-    hidden, state = model.prefill(tokens, valid)
+    state = DecodeState.empty(model.config, len(prompts), model.dtype, model.device)
+    hidden = model.extend(tokens, state, valid)
     row_ids = torch.tensor(list(rows if rows is not None else range(len(prompts))), device=model.device)
-    logits = model.logits(hidden)
+    logits = model.logits(hidden[:, -1])
     if not logits.isfinite().all():
         raise SpeclaError("the model's logits are not finite after the prompt: its weights or config are broken")
     roots = choose(logits, sampling, row_ids, state.lengths)
-    return Prefilled([list(p) for p in prompts], state, roots.tolist(), row_ids, sampling)
+    return Prefilled([list(p) for p in prompts], state, roots.tolist(), row_ids, sampling, hidden)
 
 
 @dataclass(frozen=True)
@@ -92,10 +95,11 @@ class Step:
     Attributes:
         emitted: tokens that count, a list a row: accepted drafts and the bonus token, cut at the stop rule.
         accepted: accepted drafts a row, before the cut.
-        tree: the tree that was verified.
+        tree: the tree that was verified, of all rows or the deepest.
         path: the accepted nodes a row, root first, before the cut.
         seconds: of the four phases draft, verify, accept, commit.
         asked: the tree that was asked for, where the drafter filled less of it; siblings keep their order.
+        trees: one a row, where rows have trees of their own; else empty.
     """
 
     emitted: list[list[int]]
@@ -104,6 +108,11 @@ class Step:
     path: list[list[int]]
     seconds: tuple[float, float, float, float]
     asked: DraftTree | None = None
+    trees: tuple[DraftTree, ...] = ()
+
+    def tree_of(self, row: int) -> DraftTree:
+        """The tree that was verified for a row."""
+        return self.trees[row] if self.trees else self.tree
 
 
 class _Plain:
@@ -147,6 +156,8 @@ class Decoding:
         self.emitted = [[root] for root in start.roots]
         self.finished = [stop.cut([root], 0)[1] for root in start.roots]
         drafter.begin(start.prompts, start.roots)
+        if start.hidden is not None:
+            drafter.prime(start.hidden)
 
     def adapt(self, adaptive: Adaptive) -> "Decoding":
         """Let `adaptive` decide how deep each step drafts, from now on."""
@@ -167,7 +178,7 @@ class Decoding:
         draft = self.drafter.draft(asked)
         verify, recovery = self._ways(asked)
         tokens = torch.tensor(draft.tokens, device=self.model.device)
-        tree = tree_tensors(draft.tree, self.model.device, self.model.config.conv_size)
+        tree = drafted_tensors(draft, self.model.device, self.model.config.conv_size)
         drafted = time.perf_counter()
         hidden, records = self.model.forward_nodes(tokens, tree, recovery.layers(), verify)
         logits = self.model.logits(hidden)
@@ -175,8 +186,9 @@ class Decoding:
         acceptance = accept(logits, tokens, tree, self.start.sampling, self.start.rows, self.state.lengths)
         emitted, accepted = self._emit(acceptance)
         decided = time.perf_counter()
-        self._commit(acceptance, records, recovery)
+        length = self._commit(acceptance, records, recovery)
         committed = time.perf_counter()
+        self.drafter.verified(Verified(hidden, acceptance.path, acceptance.emitted, length))
         self.drafter.observe(emitted)
         observed = time.perf_counter()
         seconds = (
@@ -189,7 +201,8 @@ class Decoding:
             taken = [a for a, kept in zip(accepted, emitted, strict=True) if kept]
             self.adaptive.observe(outcome_of(asked.depth, draft.tree.depth, taken, observed - started))
         path = [nodes[: a + 1] for nodes, a in zip(acceptance.path.tolist(), accepted, strict=True)]
-        return Step(emitted, accepted, draft.tree, path, seconds, None if draft.tree is asked else asked)
+        wanted = None if draft.shaped or draft.tree is asked else asked
+        return Step(emitted, accepted, draft.tree, path, seconds, wanted, draft.trees)
 
     def _emit(self, acceptance: Acceptance) -> tuple[list[list[int]], list[int]]:
         """Cut each row's tokens at its end; a finished row emits nothing."""
@@ -211,13 +224,14 @@ class Decoding:
         self.recovery.flush()
         return self._plain.verify, self._plain.recovery
 
-    def _commit(self, acceptance: Acceptance, records: list[LayerRecord], recovery: EngineRecovery) -> None:
-        """Commit the root and the accepted drafts of every row that goes on; the others write nothing."""
+    def _commit(self, acceptance: Acceptance, records: list[LayerRecord], recovery: EngineRecovery) -> Tensor:
+        """Commit the root and the accepted drafts of every row that goes on, the others nothing: how many, [B]."""
         length = acceptance.accepted + 1
         if any(self.finished):
             length = length.masked_fill(torch.tensor(self.finished, device=length.device), 0)
         recovery.commit(records, acceptance.path, length)
         self.state.lengths += length
+        return length
 
     def flush(self) -> DecodeState:
         """The state with everything committed taken in; it may be read until the next step."""
@@ -232,7 +246,7 @@ def trace_rows(decoding: Decoding) -> None:
         return
     texts = [[*prompt, *out[:-1]] for prompt, out in zip(decoding.start.prompts, decoding.emitted, strict=True)]
     roots = [tokens[-1] for tokens in decoding.emitted]
-    here = replace(decoding.start, prompts=texts, state=decoding.recovery.settled_copy(), roots=roots)
+    here = replace(decoding.start, prompts=texts, state=decoding.recovery.settled_copy(), roots=roots, hidden=None)
     stop = StopRule(decoding.stop.max_new_tokens + decoding.tree.depth)
     ar = Decoding(decoding.model, here, chain(0), NoDrafter(), get_verify("ar"), "in_place", stop)
     while not ar.done:
@@ -245,3 +259,10 @@ def trace_rows(decoding: Decoding) -> None:
 def tree_tensors(tree: DraftTree, device: torch.device, conv_size: int) -> TreeTensors:
     """A tree's tensors on a device, kept: trees recur from step to step."""
     return TreeTensors.from_tree(tree, device, conv_size)
+
+
+def drafted_tensors(draft: Draft, device: torch.device, conv_size: int) -> TreeTensors:
+    """The tensors of a draft's tree, or of a tree for each row."""
+    if not draft.trees:
+        return tree_tensors(draft.tree, device, conv_size)
+    return TreeTensors.from_rows(draft.trees, device, conv_size)

@@ -21,11 +21,12 @@ ASSETS = Path(__file__).resolve().parent.parent / "assets"
 _ALWAYS_FLOAT32 = ("A_log", "dt_bias")
 
 
-def resolve_folder(path: str) -> Path:
+def resolve_folder(path: str, dial: str = "model.path") -> Path:
     """The folder of a checkpoint.
 
     Args:
         path: a folder, `asset:NAME` for a bundled model, or the name of a hub repository (`owner/name`), fetched then.
+        dial: what the path was given for, for messages.
 
     Raises:
         SpeclaError: nothing is there.
@@ -34,21 +35,21 @@ def resolve_folder(path: str) -> Path:
         folder = ASSETS / path.removeprefix("asset:")
         if not folder.is_dir():
             names = ", ".join(sorted(p.name for p in ASSETS.iterdir() if (p / "config.json").exists()))
-            raise SpeclaError(f"model.path={path}: no such bundled model; there are: {names}")
+            raise SpeclaError(f"{dial}={path}: no such bundled model; there are: {names}")
         return folder
     folder = Path(path).expanduser()
     if folder.is_dir():
         return folder
     if folder.exists():
-        raise SpeclaError(f"model.path={path}: is a file; name the folder that holds config.json")
+        raise SpeclaError(f"{dial}={path}: is a file; name the folder that holds config.json")
     if path.count("/") != 1 or path.startswith((".", "/", "~")):
-        raise SpeclaError(f"model.path={path}: no such folder")
+        raise SpeclaError(f"{dial}={path}: no such folder")
     try:
         patterns = ["*.json", "*.safetensors", "*.model", "*.txt"]
         return Path(snapshot_download(path, allow_patterns=patterns))
     except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, OSError) as problem:
         reason = first_line(problem)
-        raise SpeclaError(f"model.path={path}: no such folder, and the hub did not give it ({reason})") from None
+        raise SpeclaError(f"{dial}={path}: no such folder, and the hub did not give it ({reason})") from None
 
 
 def read_config(folder: Path) -> GatedDeltaNetConfig:

@@ -98,8 +98,8 @@ class GatedDeltaNetLM(nn.Module):
         return hidden[:, -1], state
 
     def extend(self, tokens: Tensor, state: DecodeState, valid: Tensor | None = None) -> Tensor:
-        """Commit tokens [B, S] to the state in place, in segments; returns the last segment's hidden states."""
-        hidden = torch.empty(0)
+        """Commit tokens [B, S] to the state in place, in segments; returns their hidden states [B, S, hidden]."""
+        whole = []
         for start in range(0, tokens.shape[1], PREFILL_SEGMENT):
             span = slice(start, start + PREFILL_SEGMENT)
             mask = None if valid is None else valid[:, span]
@@ -107,8 +107,9 @@ class GatedDeltaNetLM(nn.Module):
             for i, block in enumerate(self.blocks):
                 hidden, layer = block.sequence(hidden, LayerState(state.recurrent[i], state.window[i]), mask)
                 state.recurrent[i], state.window[i] = layer.recurrent, layer.window
+            whole.append(rms_norm(hidden, self.model.norm.weight, self.config.norm_eps))
         state.lengths += tokens.shape[1] if valid is None else valid.sum(-1)
-        return rms_norm(hidden, self.model.norm.weight, self.config.norm_eps)
+        return whole[0] if len(whole) == 1 else torch.cat(whole, dim=1)
 
     def forward_nodes(
         self, tokens: Tensor, tree: TreeTensors, layers: list[LayerState], verify: VerifyStrategy

@@ -166,6 +166,10 @@ class GatedDeltaNet(nn.Module):
             gate = gate.unflatten(-1, (self.config.num_v_heads, self.config.head_v_dim))
         return gated_rms_norm(out.to(dtype), gate, *norm).flatten(-2)
 
+    def finish(self, out: Tensor, gate: Tensor | None, dtype: torch.dtype) -> Tensor:
+        """The delta rule's output [B, T, HV, V] -> [B, T, hidden]: rounded, normed, gated, projected."""
+        return self._out(self.gated_output(out, gate, dtype))
+
     @property
     def _out(self) -> Linear:
         return Linear(self.o_proj.weight) if self._output is None else self._output
@@ -183,7 +187,7 @@ class GatedDeltaNet(nn.Module):
         if valid is not None:
             g, beta = g * valid[..., None], beta * valid[..., None]
         out, recurrent = prefill_gated_delta_rule(q, k, v, g, beta, None if state is None else state.recurrent)
-        return self._out(self.gated_output(out, gate, x.dtype)), LayerState(recurrent, window)
+        return self.finish(out, gate, x.dtype), LayerState(recurrent, window)
 
     def nodes(
         self, stream: Stream, norm: Norm, tree: TreeTensors, state: LayerState, verify: VerifyStrategy

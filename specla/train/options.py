@@ -11,13 +11,14 @@ from omegaconf.errors import OmegaConfBaseException
 
 from specla.bench.compose import composer
 from specla.bench.confdir import conf_dir, own_conf_dir
-from specla.bench.settings import model_config
+from specla.bench.settings import ModelSettings, model_config
 from specla.bench.validate import nearest
 from specla.errors import SpeclaError
-from specla.models.checkpoint import ASSETS
+from specla.models.checkpoint import ASSETS, resolve_folder
 from specla.models.config import GatedDeltaNetConfig
 from specla.train.bpe import END_OF_TEXT_ID
 from specla.train.corpus import CorpusOptions, TextSource
+from specla.train.drafter import DrafterOptions
 from specla.train.recipe import fetch_recipe, load_recipe
 from specla.train.target import TargetOptions
 
@@ -72,6 +73,37 @@ class TargetWords:
     minutes: float | None = None
 
 
+@dataclass
+class DrafterWords:
+    """The keys of conf/train/drafter.yaml."""
+
+    corpus: str = ""
+    out: str = ""
+    steps: int = 0
+    start: str | None = None
+    batch_size: int = 0
+    sequence_length: int = 0
+    depth: int = 0
+    depth_decay: float = 0.0
+    hidden_weight: float = 0.0
+    own_texts: int = 0
+    own_share: float = 0.0
+    own_prompt: int = 0
+    heldout_texts: int = 0
+    draft_vocabulary: int | None = None
+    learning_rate: float = 0.0
+    warmup_steps: int = 0
+    decay_share: float = 0.0
+    weight_decay: float = 0.0
+    gradient_clip: float = 0.0
+    seed: int = 0
+    device: str = "auto"
+    compile: bool | None = None
+    save_every: int = 0
+    evaluate_every: int = 0
+    minutes: float | None = None
+
+
 def corpus_options(words: Sequence[str], config_dir: str | None = None) -> CorpusOptions:
     """The corpus that the words ask for; packages of its recipe are fetched.
 
@@ -100,22 +132,60 @@ def target_options(words: Sequence[str], config_dir: str | None = None) -> tuple
     Raises:
         SpeclaError: an unknown key, a value of the wrong type or out of range.
     """
-    model_words = [word for word in words if word.split("=")[0].split(".")[0] == "model"]
-    read = _read("target", TargetWords, [word for word in words if word not in model_words], config_dir)
-    own = None if config_dir is None else own_conf_dir(config_dir)
-    choices = tuple(word for word in model_words if word.startswith("model="))
-    values = tuple(word for word in model_words if word not in choices)
-    shape = model_config(composer(conf_dir(), own).settings(choices, values).model)
+    model_settings, rest = _split_model(words, config_dir)
+    read = _read("target", TargetWords, rest, config_dir)
+    shape = model_config(model_settings)
     config = replace(shape, bos_token_id=END_OF_TEXT_ID, eos_token_id=END_OF_TEXT_ID)
-    for name in ("steps", "batch_size", "sequence_length", "save_every"):
+    _at_least_one(read, "steps", "batch_size", "sequence_length", "save_every")
+    return config, TargetOptions(**_placed(read))
+
+
+def drafter_options(words: Sequence[str], config_dir: str | None = None) -> tuple[ModelSettings, DrafterOptions]:
+    """The target and the training that the words ask for; `model=...` and `model.KEY=...` are those of the benchmarks.
+
+    Raises:
+        SpeclaError: an unknown key, a value of the wrong type or out of range.
+    """
+    settings, rest = _split_model(words, config_dir)
+    read = _read("drafter", DrafterWords, rest, config_dir)
+    counts = ("steps", "batch_size", "sequence_length", "depth", "own_prompt", "heldout_texts")
+    _at_least_one(read, *counts, "save_every", "evaluate_every")
+    if not 0 <= read.own_share <= 1:
+        raise SpeclaError(f"own_share={read.own_share}: give a share from 0 to 1")
+    if read.own_texts < 0 or (read.own_texts == 0 and read.own_share > 0):
+        raise SpeclaError(f"own_texts={read.own_texts}: give 1 or more, or own_share=0")
+    if read.own_prompt + read.depth + 1 >= read.sequence_length:
+        least = read.own_prompt + read.depth + 2
+        raise SpeclaError(f"sequence_length={read.sequence_length}: own_prompt and depth need {least} or more")
+    if read.draft_vocabulary is not None and read.draft_vocabulary < 1:
+        raise SpeclaError(f"draft_vocabulary={read.draft_vocabulary}: give 1 or more, or null for all")
+    start = None if read.start is None else resolve_folder(read.start, "start")
+    return settings, DrafterOptions(**{**_placed(read), "start": start})
+
+
+def _split_model(words: Sequence[str], config_dir: str | None) -> tuple[ModelSettings, list[str]]:
+    """The model that `model=...` and `model.KEY=...` name, and the other words."""
+    named = [word for word in words if word.split("=")[0].split(".")[0] == "model"]
+    own = None if config_dir is None else own_conf_dir(config_dir)
+    choices = tuple(word for word in named if word.startswith("model="))
+    values = tuple(word for word in named if word not in choices)
+    model = composer(conf_dir(), own).settings(choices, values).model
+    return model, [word for word in words if word not in named]
+
+
+def _at_least_one(read: TargetWords | DrafterWords, *names: str) -> None:
+    for name in names:
         if getattr(read, name) < 1:
             raise SpeclaError(f"{name}={getattr(read, name)}: give 1 or more")
+
+
+def _placed(read: TargetWords | DrafterWords) -> dict[str, Any]:
+    """The words as options: paths, the device that `auto` stands for, and whether to compile."""
     device = ("cuda" if torch.cuda.is_available() else "cpu") if read.device == "auto" else read.device
     if device not in ("cpu", "cuda") or (device == "cuda" and not torch.cuda.is_available()):
         raise SpeclaError(f"device={read.device}: give auto, cpu, or cuda where there is a GPU")
-    rest = {**vars(read), "corpus": Path(read.corpus), "out": Path(read.out), "device": device}
-    rest["compile"] = device == "cuda" if read.compile is None else read.compile
-    return config, TargetOptions(**rest)
+    compiled = device == "cuda" if read.compile is None else read.compile
+    return {**vars(read), "corpus": Path(read.corpus), "out": Path(read.out), "device": device, "compile": compiled}
 
 
 def _recipe_file(recipe: str) -> Path:

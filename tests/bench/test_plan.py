@@ -131,8 +131,12 @@ def test_recovery_is_the_natural_one(verify: str, recover: str) -> None:
         ("engine.verify=naive_batched engine.recover=factors", "naive_batched keeps neither factors nor"),
         ("engine.verify=chain topology=kary", "chain verifies chains only, and kary-b2-n16 branches"),
         ("engine.verify=auto engine.recover=snapshot", "auto may pick tree or hybrid"),
-        ("drafter=aligned", "not built yet: the aligned drafter"),
-        ("topology=confidence", "not built yet: the confidence topology"),
+        ("topology=confidence", "topology=confidence is shaped by probabilities, and ngram has none"),
+        ("drafter=aligned topology=confidence engine.verify=chain", "chain verifies chains only, and topology=conf"),
+        (
+            "drafter=aligned topology=confidence engine.verify=hybrid workload.batch=8",
+            "hybrid verifies one tree for all rows",
+        ),
         ("engine.recover=factors_lazy engine.ring=4", "engine.ring=4: a step of chain-l4 commits up to 5 tokens"),
     ],
 )

@@ -142,7 +142,7 @@ def test_build_tree() -> None:
     assert tree_of(name="kary", branching=2, nodes=16) == ("kary-b2-n16", 16, 4)
     assert tree_of(name="kary", branching=2, nodes=16, length=2) == ("kary-b2-n7", 7, 2)
     assert tree_of(name="explicit", parents=(-1, 0, 0, 1))[1:] == (4, 2)
-    assert tree_of(name="confidence", branching=4, nodes=16, margin=3.0) == ("confidence-b4-m3-n16", 16, 2)
+    assert tree_of(name="confidence", branching=4, nodes=16, margin=3.0) == ("confidence-b4-m3-n16-l15", 16, 15)
     assert tree_of(name="auto", nodes=16) == ("auto-n16", 16, 15)
     with pytest.raises(SpeclaError, match="topology=kary"):
         build_tree(TopologySettings(name="kary", branching=2))

@@ -60,6 +60,10 @@ class EndToEnd(Work):
         self.cells = [self.baseline, *(cell for cell in cells if cell is not self.baseline)]
         settings = self.baseline.settings
         self.subject = Subject(targets.of(settings), settings, max(cell.tree.depth for cell in cells))
+        for cell in self.cells:
+            # A drafter that is missing or does not fit is told before anything is measured.
+            if cell.settings.drafter.name == "aligned":
+                self.subject.aligned(cell.settings.drafter)
         self.digest = self.subject.digest
         self._calibrations: dict[int | None, Calibration] = {}
         for cell in (cell for cell in self.cells if cell.is_open):

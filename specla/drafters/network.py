@@ -1,0 +1,172 @@
+"""The aligned drafter's compute: tensors of fixed shapes in, tensors out, no decision on the host.
+
+Positions: the state holds the true inputs (h_{i}, x_{i+1}) of all tokens before the root x_n, that is up to i = n - 1,
+whose output is the prediction of h_n. So the first draft needs the head alone, and every level below it runs the block
+on what the level above predicted, leaving the state as it is.
+"""
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+from specla.models.drafter_checkpoint import TrainedDrafter
+from specla.models.gated_deltanet import GatedDeltaNetLM
+from specla.models.layers import LayerState
+from specla.ops.level import Level, conv_level, read_level
+from specla.ops.linear import PackedLinear
+from specla.ops.noise import gumbel_noise_at
+from specla.ops.recover import Record, get_recover
+from specla.ops.rows import take_nodes
+from specla.ops.sampling import Sampling, log_probabilities
+from specla.ops.types import Factors, Moving, TreeTensors
+from specla.ops.verify import get_verify
+from specla.topology import chain
+
+
+@dataclass
+class DrafterState:
+    """What a drafter keeps between steps.
+
+    Attributes:
+        recurrent: [B, H, V, K] float32.
+        window: [B, W-1, C], newest inputs of the convolution, oldest first.
+        predicted: [B, hidden], the prediction of the root's hidden state.
+    """
+
+    recurrent: Tensor
+    window: Tensor
+    predicted: Tensor
+
+
+@dataclass(frozen=True)
+class Drafted:
+    """Nodes below the root that have run; None and nothing for none.
+
+    Attributes:
+        raw: [B, P, C], their inputs of the convolution.
+        factors: of the P nodes.
+    """
+
+    raw: Tensor
+    factors: Factors
+
+
+class AlignedNetwork:
+    """A drafter's own block with the embedding and the head of its target.
+
+    Args:
+        target: ready for inference.
+        trained: for that target, of its dtype, on its device.
+        vocabulary: how many of the most frequent tokens are drafted from; None takes the drafter's own number.
+    """
+
+    def __init__(self, target: GatedDeltaNetLM, trained: TrainedDrafter, vocabulary: int | None = None) -> None:
+        self.target, self.net = target, trained.net.prepare()
+        size = target.config.vocab_size
+        count = min(vocabulary or trained.draft_vocabulary, size)
+        self.ids = None if count == size else trained.order[:count].sort().values
+        """[V'] int64, the tokens drafted from; None for all."""
+        self._head = None if self.ids is None else PackedLinear(target.lm_head.weight[self.ids])
+        self._verify, self._commit = get_verify("tree"), get_recover("factors")
+
+    @cached_property
+    def everything(self) -> Tensor:
+        """[vocabulary] int64."""
+        return torch.arange(self.target.config.vocab_size, device=self.target.device)
+
+    def start(self, hidden: Tensor, tokens: Tensor, valid: Tensor | None) -> DrafterState:
+        """The state after prompts.
+
+        Args:
+            hidden: [B, S, hidden], the target's, of the prompts' tokens; shorter prompts are padded on the left.
+            tokens: [B, S] int64, the token after each: the last one is the root.
+            valid: [B, S] bool, false on padding; None where every row is full.
+        """
+        block = self.net.block
+        entered = self.net.enter(hidden, self.target.model.embeddings(tokens))
+        mixed, state = block.attn.sequence(block.attn_norm(entered), None, valid)
+        predicted = self.net.leave((entered + mixed)[:, -1])
+        return DrafterState(state.recurrent.contiguous(), state.window.contiguous(), predicted)
+
+    def catch_up(self, state: DrafterState, hidden: Tensor, tokens: Tensor, length: Tensor) -> None:
+        """Commit true inputs, in place; a row of length 0 stays as it is.
+
+        Args:
+            hidden: [B, L, hidden], the target's, of the tokens just committed, in order.
+            tokens: [B, L] int64, the token after each: the last valid one is the row's root.
+            length: [B] int64, how many of the L count.
+        """
+        attn = self.net.block.attn
+        tree = _chain_tensors(hidden.shape[1], hidden.device, state.window.shape[1] + 1)
+        entered = self.net.enter(hidden, self.target.model.embeddings(tokens))
+        layer = LayerState(state.recurrent, state.window)
+        raw, gate, inputs = attn.node_inputs(self.net.block.attn_norm(entered), tree, layer.window)
+        output = self._verify.verify(state.recurrent, inputs, tree)
+        # Only the last one's prediction is read.
+        last = (length - 1).clamp(min=0)[:, None]
+        out, kept = take_nodes(output.out, last), take_nodes(entered, last)
+        mixed = kept + attn.finish(out, None if gate is None else take_nodes(gate, last), kept.dtype)
+        predicted = self.net.leave(mixed)[:, 0]
+        state.predicted = torch.where((length > 0)[:, None], predicted, state.predicted)
+        path = torch.arange(hidden.shape[1], device=hidden.device)[None].expand(hidden.shape[0], -1)
+        moving = Moving(state.window, raw.contiguous())
+        self._commit.commit(state.recurrent, Record(factors=output.factors), path, length, moving)
+
+    def scores(self, hidden: Tensor, sampling: Sampling, rows: Tensor, positions: Tensor) -> Tensor:
+        """The scores of the tokens of `ids`, whose order is that of the drafts.
+
+        Args:
+            hidden: [B, M, hidden], predicted.
+            rows, positions: [B, M] int64, of the tokens to be drafted; read with a temperature alone.
+
+        Returns:
+            [B, M, V'] float32: logits, or log probabilities with the noise that the target will choose with.
+        """
+        logits = self.target.logits(hidden) if self._head is None else self._head(hidden)
+        if sampling.greedy:
+            return logits.float()
+        ids = self.everything if self.ids is None else self.ids
+        noise = gumbel_noise_at(sampling.seed, rows, positions, ids.expand(*rows.shape, -1))
+        return log_probabilities(logits, sampling) + noise
+
+    def tokens(self, places: Tensor) -> Tensor:
+        """Places among the V' scores as tokens."""
+        return places if self.ids is None else self.ids[places]
+
+    def descend(
+        self, state: DrafterState, above: Drafted | None, hidden: Tensor, tokens: Tensor, level: Level
+    ) -> tuple[Tensor, Drafted]:
+        """Run one more level of drafts; the state is left alone.
+
+        Args:
+            above: the nodes that have run.
+            hidden: [B, M, hidden], what their parents predicted of themselves: the hidden state before each new token.
+            tokens: [B, M] int64, of the new nodes.
+            level: where they stand.
+
+        Returns:
+            (their predictions [B, M, hidden], all nodes that have run, these last).
+        """
+        attn = self.net.block.attn
+        entered = self.net.enter(hidden, self.target.model.embeddings(tokens))
+        raw, gate, a, b = attn.project(self.net.block.attn_norm(entered))
+        drafted = raw if above is None else torch.cat((above.raw, raw), dim=1)
+        seen = torch.cat((state.window, drafted), dim=1)
+        inputs = attn.delta_inputs(conv_level(seen, level.places, *attn._conv_weights()), a, b)
+        out, factors = read_level(state.recurrent, inputs, None if above is None else above.factors, level)
+        predicted = self.net.leave(entered + attn.finish(out, gate, entered.dtype))
+        if above is not None:
+            factors = Factors(*(torch.cat(parts, dim=1) for parts in zip(above.factors, factors, strict=True)))
+        return predicted, Drafted(drafted, factors)
+
+
+def _chain_tensors(nodes: int, device: torch.device, width: int) -> TreeTensors:
+    key = (nodes, device, width)
+    if key not in _CHAINS:
+        _CHAINS[key] = TreeTensors.from_tree(chain(nodes - 1), device, width)
+    return _CHAINS[key]
+
+
+_CHAINS: dict[tuple[int, torch.device, int], TreeTensors] = {}

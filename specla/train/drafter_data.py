@@ -1,0 +1,161 @@
+"""What a drafter trains on: the corpus, the target's own text from prompts of the corpus, and held-out text."""
+
+import dataclasses
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from specla.errors import SpeclaError
+from specla.models.gated_deltanet import GatedDeltaNetLM
+from specla.ops.sampling import Sampling
+from specla.train.loop import load_checkpoint, save_checkpoint
+from specla.train.selftext import continued
+
+if TYPE_CHECKING:
+    from specla.train.drafter import DrafterOptions
+
+TEMPERATURE = 0.8
+FEWEST_HELDOUT = 256
+"""Drafts of held-out text below which alpha by depth is mostly chance."""
+_ROWS = {"cpu": 64, "cuda": 6144}
+"""Sequences that the target writes at once: a step reads and writes all their states."""
+
+
+class DrafterData:
+    """The texts of one training run.
+
+    The target's own texts are written once into `out/texts.pt`, where a resumed run finds them.
+
+    Args:
+        target: who writes.
+        digest: of its weights.
+        options: of the run.
+        tick: called while it writes, with the share written.
+    """
+
+    def __init__(
+        self, target: GatedDeltaNetLM, digest: str, options: "DrafterOptions", tick: Callable[[float], None]
+    ) -> None:
+        self.options, self._target, self._digest, self._tick = options, target, digest, tick
+        self.tokens = load_tokens(options.corpus, options.sequence_length, target.config.vocab_size)
+        heldout = _heldout_prompts(options)
+        options.out.mkdir(parents=True, exist_ok=True)
+        content = self._texts(heldout)
+        self.own: Tensor = content["own"].to(options.device)
+        self.heldout: dict[str, Tensor] = {name: rows.long() for name, rows in content["heldout"].items()}
+        self.order: Tensor = content["order"]
+        self.tokens = self.tokens.to(options.device)
+
+    def _identity(self) -> dict[str, Any]:
+        """What decides the target's own texts."""
+        names = ("sequence_length", "own_texts", "own_prompt", "heldout_texts", "seed")
+        options = dataclasses.asdict(self.options)
+        return {"target": self._digest, "data_tokens": len(self.tokens), **{name: options[name] for name in names}}
+
+    def _texts(self, heldout: dict[str, Tensor]) -> dict[str, Any]:
+        path = self.options.out / "texts.pt"
+        content = load_checkpoint(path, self._identity())
+        if content is None:
+            content = {**self._write(heldout), "identity": self._identity()}
+            save_checkpoint(path, content)
+        return content
+
+    def _write(self, heldout: dict[str, Tensor]) -> dict[str, Any]:
+        options = self.options
+        count, prompt = options.own_texts, options.own_prompt
+        random = np.random.default_rng([options.seed, 1])
+        starts = torch.from_numpy(random.integers(0, len(self.tokens) - prompt, count))
+        prompts = self.tokens[starts[:, None] + torch.arange(prompt)].long()
+        half = count // 2
+        kinds = [(prompts[:half], Sampling()), (prompts[half:], Sampling(TEMPERATURE, 1.0, options.seed))]
+        kinds += [(rows, Sampling()) for rows in heldout.values()]
+        rows_at_once = _ROWS[options.device]
+        # One list of batches, so that the share written is known from the first token on.
+        batches = [(i, part, how) for i, (rows, how) in enumerate(kinds) for part in rows.split(rows_at_once)]
+        new, done = options.sequence_length - prompt, 0
+
+        def tick() -> None:
+            nonlocal done
+            done += 1
+            self._tick(done / (new * len(batches)))
+
+        written: dict[int, list[Tensor]] = {i: [] for i in range(len(kinds))}
+        for i, part, how in batches:
+            if len(part):
+                text = continued(self._target, part.to(options.device), new, how, tick)
+                written[i].append(text.to(torch.int32).cpu())
+        own = torch.cat([*written[0], *written[1]])
+        held = {name: torch.cat(written[2 + i]) for i, name in enumerate(heldout)}
+        return {"own": own, "heldout": held, "order": self._order(own[:, prompt:])}
+
+    def _order(self, written: Tensor) -> Tensor:
+        """Tokens by how often the target writes them, those it never wrote by how often the corpus has them."""
+        size = self._target.config.vocab_size
+        own = torch.bincount(written.flatten(), minlength=size)
+        corpus = torch.bincount(self.tokens, minlength=size)
+        return (own.double() + corpus.double() / (len(self.tokens) + 1)).argsort(descending=True, stable=True)
+
+    def batch(self, step: int) -> Tensor:
+        """Sequences of a step, [batch, tokens] int64: the target's own first, then the corpus'."""
+        options = self.options
+        random = np.random.default_rng([options.seed, 2, step])
+        own = round(options.own_share * options.batch_size) if len(self.own) else 0
+        rows = torch.from_numpy(random.integers(0, max(1, len(self.own)), own))
+        starts = random.integers(0, len(self.tokens) - options.sequence_length, options.batch_size - own)
+        index = torch.from_numpy(starts)[:, None] + torch.arange(options.sequence_length)
+        device = self.tokens.device
+        return torch.cat((self.own[rows.to(device)], self.tokens[index.to(device)])).long()
+
+
+def load_tokens(corpus: Path, sequence_length: int, vocab_size: int) -> Tensor:
+    """A corpus' tokens to train on, int32 since a GPU cannot index with uint16.
+
+    Raises:
+        SpeclaError: there are none, too few, or some that the vocabulary does not have.
+    """
+    path = corpus / "train.npy"
+    if not path.exists():
+        raise SpeclaError(f"corpus={corpus}: no train.npy there; make it with `specla train corpus`")
+    tokens = np.load(path)
+    if len(tokens) <= sequence_length + 1:
+        raise SpeclaError(f"{path}: {len(tokens)} tokens, fewer than one sequence of {sequence_length}")
+    if int(tokens.max()) >= vocab_size:
+        raise SpeclaError(f"{path}: token {int(tokens.max())} does not fit the target's vocabulary of {vocab_size}")
+    return torch.from_numpy(tokens.astype(np.int32))
+
+
+def _heldout_prompts(options: "DrafterOptions") -> dict[str, Tensor]:
+    """By category, [rows, own_prompt] int64 from held-out documents, about as many of each.
+
+    Raises:
+        SpeclaError: no held-out text, or too little of it to say anything about acceptance.
+    """
+    index_path, tokens_path = options.corpus / "heldout.json", options.corpus / "heldout.npy"
+    if not (index_path.exists() and tokens_path.exists()):
+        raise SpeclaError(f"corpus={options.corpus}: no held-out text there; make it with `specla train corpus`")
+    index, tokens = json.loads(index_path.read_text(encoding="utf-8")), np.load(tokens_path)
+    by_category: dict[str, list[np.ndarray]] = {}
+    for document in index["documents"]:
+        # Without the end of the text: a prompt that begins with another document is none.
+        part = tokens[document["start"] : document["start"] + document["tokens"] - 1]
+        whole = len(part) // options.own_prompt * options.own_prompt
+        by_category.setdefault(document["category"], []).extend(part[:whole].reshape(-1, options.own_prompt))
+    found = {name: rows for name, rows in sorted(by_category.items()) if rows}
+    each = -(-options.heldout_texts // max(1, len(found)))
+    random = np.random.default_rng([options.seed, 3])
+    picked = {}
+    for name, rows in found.items():
+        chosen = random.permutation(len(rows))[:each]
+        picked[name] = torch.from_numpy(np.stack([rows[i] for i in chosen]).astype(np.int64))
+    drafts = sum(map(len, picked.values())) * (options.sequence_length - options.own_prompt - options.depth)
+    if drafts < FEWEST_HELDOUT:
+        raise SpeclaError(
+            f"corpus={options.corpus}: its held-out text gives {max(0, drafts)} drafts to judge acceptance by; at "
+            f"least {FEWEST_HELDOUT} are needed: give more held-out text, heldout_texts or sequence_length"
+        )
+    return picked
