@@ -26,8 +26,9 @@ def section_sentences(section: Section, loaded: Loaded) -> list[str]:
     passed = passed_decodes(main_cells(section))
     found = [sentence for _, group in passed.groupby("panel", sort=True) for sentence in _fastest(group)]
     found += _other_engines(passed)
-    chosen = passed[(passed.verify == "auto") | passed.why.str.startswith("topology=auto")]
-    found += [f"{why}." for why in sorted(set(chosen.why))[:_NAMED] if why]
+    trees = passed.why.str.startswith("topology=auto")
+    for chosen in (passed[trees], passed[(passed.verify == "auto") & ~trees]):
+        found += [f"{why}." for why in sorted(set(chosen.why))[:_NAMED] if why]
     found += _does_not_pay(passed[passed.verify != "ar"])
     found += _studies(section)
     found += _break_evens(section, loaded)

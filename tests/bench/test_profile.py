@@ -70,6 +70,8 @@ def test_a_profile_in_place_of_alpha(tmp_path: Path) -> None:
     """Its numbers stand in the record, its name in labels, its content in the fingerprint of the oracle's cells."""
     path = written(tmp_path / "pair.json")
     words = ["drafter=oracle,ngram", f"drafter.profile={path}", *QUICK, "workload.prompts=1"]
+    planned = plan("bench e2e", [*words, "drafter.alpha=0.9"])
+    assert "drafter.alpha=0.9: not used, since drafter.profile is used in its place" in planned.notes
     planned = plan("bench e2e", words)
     cell = next(cell for cell in planned.cells if cell.method.drafter == "oracle")
     assert cell.settings.drafter.alpha is None and cell.drafter_label == "oracle pair"
