@@ -14,6 +14,7 @@ from types import FrameType
 
 class _Memory:
     asked = False
+    unbroken = False
 
 
 # What a handler writes to, and so one for the process. An Event would take a lock, which a handler must not wait for.
@@ -51,6 +52,20 @@ def check() -> None:
         raise KeyboardInterrupt
 
 
+@contextmanager
+def unbroken() -> Iterator[None]:
+    """Inside, the first interrupt waits for the end, for short work that must not be left half done."""
+    before, _memory.unbroken = _memory.asked, True
+    try:
+        yield
+    finally:
+        _memory.unbroken = False
+    if not before:
+        check()
+
+
 def _remember(_signal: int, _frame: FrameType | None) -> None:
+    waits = _memory.unbroken and not _memory.asked
     _memory.asked = True
-    raise KeyboardInterrupt
+    if not waits:
+        raise KeyboardInterrupt

@@ -9,7 +9,7 @@ import pytest
 
 from specla.bench.cases.work import Events, interruptible
 from specla.bench.record import Status
-from specla.interrupt import check, remembered
+from specla.interrupt import check, remembered, unbroken
 from tests.factory import decode_record, unmeasured
 
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
@@ -65,6 +65,21 @@ def test_every_interrupt_is_raised_at_once() -> None:
             except KeyboardInterrupt:
                 heard += 1
     assert heard == 2
+
+
+def test_what_must_be_whole_is_ended_first() -> None:
+    reached = []
+    with ends_interrupted():
+        with unbroken():
+            signal.raise_signal(signal.SIGINT)
+            reached.append("its end")
+        reached.append("more")
+    assert reached == ["its end"]
+    with ends_interrupted(), unbroken():
+        signal.raise_signal(signal.SIGINT)
+        signal.raise_signal(signal.SIGINT)
+        reached.append("a second one does not wait")
+    assert reached == ["its end"]
 
 
 def test_the_handler_that_was_there_comes_back() -> None:

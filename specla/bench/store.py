@@ -21,6 +21,7 @@ from typing import Any, Self
 from specla.bench.codec import encode
 from specla.bench.record import Record, Status, from_json, latest, to_json
 from specla.errors import SpeclaError
+from specla.interrupt import unbroken
 
 RECORDS = "records.jsonl"
 ENV = "env.json"
@@ -194,6 +195,8 @@ class RunFolder:
         """By fingerprint, the cells that need no further measuring."""
         return {record.fingerprint: record for record in self.records if record.status in FINISHED}
 
+    # Else a record could be in the file, and not in the summary.
+    @unbroken()
     def append(self, record: Record) -> None:
         """Add one record; it is on the disk on return. A disk error (OSError) leaves the file as it was."""
         if self._file is None:

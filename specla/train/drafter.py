@@ -19,6 +19,7 @@ from torch import Tensor
 from specla.bench.settings import ModelSettings
 from specla.bench.subject import load_target, resolve_dtype
 from specla.errors import SpeclaError
+from specla.interrupt import check
 from specla.models.drafter import AlignedNet, DrafterConfig
 from specla.models.drafter_checkpoint import load_drafter, save_drafter
 from specla.models.gated_deltanet import GatedDeltaNetLM
@@ -204,6 +205,7 @@ class DrafterTraining:
         fields: dict[str, Any] = {}
         limit = float("inf") if self.options.minutes is None else start + 60 * self.options.minutes
         while self.step < self.options.steps and time.monotonic() < limit:
+            check()
             loss = self.train_step()
             if self.step % log_every == 0 or self.step == self.options.steps:
                 value, now = loss.item(), time.monotonic()

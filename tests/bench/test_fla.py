@@ -11,7 +11,10 @@ import torch
 
 from specla.bench.fla import Heard, Text
 from specla.bench.fla_model import ENGINES, foreign_layers, foreign_model, obstacle
+from specla.bench.measure import gate, make_method
 from specla.bench.plan import plan
+from specla.bench.record import Lossless
+from specla.bench.subject import Subject, load_target
 from specla.engine.decode import StopRule, prefill
 from specla.errors import SpeclaError
 from specla.ops.sampling import Sampling
@@ -48,6 +51,21 @@ def test_its_engines_decode_the_texts_of_ours(case: str, decoded: Any) -> None:
         assert (min(steps) < LIMIT - 1) == (case == "sampled")
         assert found["why"].startswith("flash-linear-attention 0")
     assert decoded[case]["fla-graph"]["why"].endswith("a step in a CUDA graph, in place")
+
+
+@pytest.mark.gpu
+@every_engine
+def test_on_a_gpu_its_texts_pass_the_gate(engine: str) -> None:
+    words = f"model=gdn-tiny engine={engine} device=cuda dtype=float32 workload.prompts=4 workload.batch=2"
+    cell = plan("bench e2e", [*words.split(), "workload.max_new_tokens=24"]).cells[-1]
+    subject = Subject(load_target(cell.settings.model, torch.float32, "cuda", 0), cell.settings, 0)
+    method = make_method(cell, subject)
+    result, _ = gate(method, subject.items)
+    assert result.lossless is not Lossless.FAILED, result.reason
+    windows = [method.time(item) for item in subject.items]
+    assert [one.steps for one in windows] == [23, 23] and not method.departed
+    assert engine != "fla-graph" or method.why.endswith("in place")
+    method.release()
 
 
 @every_engine
