@@ -116,7 +116,11 @@ class PackedLinear(Linear):
     def gated(self, stream: Stream, norm: Norm) -> Tensor:
         """As `Linear`'s."""
         if not self._is_few(stream.hidden):
-            return super().gated(stream, norm)
+            if not stream.hidden.is_cuda or torch.is_grad_enabled():
+                return super().gated(stream, norm)
+            from specla.ops.kernels import rowwise
+
+            return rowwise.silu_gate(self(rms_norm(stream.hidden, *norm)))
         found = self._few(stream.hidden, norm, stream.squares, gated=True)
         return found.y.view(*stream.hidden.shape[:-1], -1)
 

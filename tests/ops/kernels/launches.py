@@ -12,7 +12,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from specla.ops.kernels import skinny
+from specla.ops.kernels import rowwise, skinny
 from specla.ops.kernels.bandwidth import empty_sums, partial_sums
 from specla.ops.kernels.commit import commit_factors
 from specla.ops.kernels.gated_norm import gated_rms_norm
@@ -214,6 +214,9 @@ def products() -> Iterator[tuple[str, Launch]]:
                         f"product {rows} {outputs} {size} {kind} {dtype}",
                         partial(of_weight, rows, outputs, size, kind, dtype),
                     )
+        x = torch.empty(rows, 2048, dtype=torch.bfloat16)
+        yield f"norm {rows}", partial(rowwise.rms_norm, x, x[0], 1e-5)
+        yield f"gate {rows}", partial(rowwise.silu_gate, torch.empty(rows, 11264, dtype=torch.bfloat16))
     yield "product of a first norm", partial(of_weight, 5, 8208, 2048, "first", torch.bfloat16)
 
 
