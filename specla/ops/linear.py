@@ -4,16 +4,13 @@
 what is fastest at the few rows of a decoding step; on a GPU norm, gate and residual are part of the product's kernel.
 """
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from specla.ops.norm import rms_norm
-
-if TYPE_CHECKING:
-    from specla.ops.kernels.skinny import Product
 
 _ROWS_HINT = 16
 HALVES = (torch.bfloat16, torch.float16)
@@ -101,31 +98,34 @@ class PackedLinear(Linear):
             product: Tensor = torch.ops.mkldnn._linear_pointwise(x, self._blocked, None, "none", [], "")
             return product
         if self._is_few(x):
-            return self._few(x).y.view(*x.shape[:-1], -1)
+            return self._few(x)[0].view(*x.shape[:-1], -1)
         return super().__call__(x)
 
     def after_norm(self, stream: Stream, norm: Norm) -> tuple[Tensor, Tensor]:
         """As `Linear`'s."""
         if not self._is_few(stream.hidden):
             return super().after_norm(stream, norm)
-        found = self._few(stream.hidden, norm, stream.squares, keeps_normed=True)
-        assert found.normed is not None
-        rows = stream.hidden.shape[:-1]
-        return found.y.view(*rows, -1), found.normed.view(*rows, -1)
+        product, normed, _ = self._few(stream.hidden, norm, stream.squares, keeps_normed=True)
+        assert normed is not None
+        return product.view(*stream.hidden.shape[:-1], -1), normed.view(stream.hidden.shape)
 
     def gated(self, stream: Stream, norm: Norm) -> Tensor:
         """As `Linear`'s."""
         if not self._is_few(stream.hidden):
-            return super().gated(stream, norm)
-        found = self._few(stream.hidden, norm, stream.squares, gated=True)
-        return found.y.view(*stream.hidden.shape[:-1], -1)
+            if not stream.hidden.is_cuda or torch.is_grad_enabled():
+                return super().gated(stream, norm)
+            from specla.ops.kernels import rowwise
+
+            return rowwise.silu_gate(self(rms_norm(stream.hidden, *norm)))
+        product, _, _ = self._few(stream.hidden, norm, stream.squares, gated=True)
+        return product.view(*stream.hidden.shape[:-1], -1)
 
     def added(self, x: Tensor, stream: Stream) -> Stream:
         """As `Linear`'s."""
         if not self._is_few(x):
             return super().added(x, stream)
-        found = self._few(x, residual=stream.hidden)
-        return Stream(found.y.view(*x.shape[:-1], -1), found.squares)
+        hidden, _, squares = self._few(x, residual=stream.hidden)
+        return Stream(hidden.view(stream.hidden.shape), squares)
 
     def _is_few(self, x: Tensor) -> bool:
         """Whether a product with x [..., K] runs in our kernels."""
@@ -144,7 +144,8 @@ class PackedLinear(Linear):
         *,
         gated: bool = False,
         keeps_normed: bool = False,
-    ) -> "Product":
+    ) -> tuple[Tensor, Tensor | None, Tensor | None]:
+        """(y [M, N], the normed x [M, K] where it is kept, parts of y's sums of squares where some are left)."""
         from specla.ops.kernels import skinny
 
         assert self._counters is not None

@@ -222,13 +222,14 @@ def _checked(given: Operands, most: int) -> Operands:
     expect("x", x, (rows, weight.data.shape[1]), HALVES, x)
     expect("a weight", weight.data, (weight.outputs * (1 + weight.gated), x.shape[1]), (x.dtype,), x)
     expect("its counters", weight.counters, weight.counters.shape, (torch.int32,), x)
-    if not weight.data.is_contiguous():
-        raise SpeclaError(f"a weight with strides {weight.data.stride()}: kernels take it contiguous")
+    # No copy would do: it would be read before the kernel that copies has ended.
+    for name, kept in (("a weight", weight.data), ("the norm's weight", norm and norm.weight)):
+        if kept is not None and not kept.is_contiguous():
+            raise SpeclaError(f"{name} with strides {kept.stride()}: kernels take it contiguous")
     if norm is not None:
         expect("the norm's weight", norm.weight, (x.shape[1],), HALVES, x)
         if norm.squares is not None:
             expect("sums of squares", norm.squares, (rows, norm.squares.shape[1]), (torch.float32,), x)
-        norm = norm._replace(weight=side_by_side(norm.weight))
     elif keeps_normed:
         raise SpeclaError("keeps_normed without a norm: leave it out, or give a norm")
     if residual is not None:

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from specla.ops.kernels import skinny
+from specla.ops.kernels import rowwise, skinny
 from specla.ops.kernels.bandwidth import empty_sums, partial_sums
 from specla.ops.kernels.commit import commit_factors
 from specla.ops.kernels.gated_norm import gated_rms_norm
@@ -20,6 +20,7 @@ from specla.ops.kernels.launch import Taken
 from specla.ops.kernels.node_inputs import Heads, Weights, node_inputs
 from specla.ops.kernels.parent_pointer import verify_by_parents
 from specla.ops.kernels.pick import pick_state
+from specla.ops.kernels.prefetch import prefetch
 from specla.ops.kernels.replay import replay
 from specla.ops.kernels.ring import append
 from specla.ops.kernels.tree import verify_tree
@@ -214,6 +215,9 @@ def products() -> Iterator[tuple[str, Launch]]:
                         f"product {rows} {outputs} {size} {kind} {dtype}",
                         partial(of_weight, rows, outputs, size, kind, dtype),
                     )
+        x = torch.empty(rows, 2048, dtype=torch.bfloat16)
+        yield f"norm {rows}", partial(rowwise.rms_norm, x, x[0], 1e-5)
+        yield f"gate {rows}", partial(rowwise.silu_gate, torch.empty(rows, 11264, dtype=torch.bfloat16))
     yield "product of a first norm", partial(of_weight, 5, 8208, 2048, "first", torch.bfloat16)
 
 
@@ -229,8 +233,9 @@ def of_weight(rows: int, outputs: int, size: int, kind: str, dtype: torch.dtype)
 
 
 def bandwidth() -> None:
-    """Reading memory and nothing else."""
+    """Reading memory and nothing else, and sending for it."""
     x = torch.empty(1 << 30)
+    prefetch(x, 8 << 20)
     partial_sums(x, empty_sums(x))
 
 

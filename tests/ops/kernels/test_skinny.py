@@ -146,6 +146,7 @@ def test_what_a_kernel_cannot_take_is_said(device: torch.device) -> None:
         (plain._replace(weight=plain.weight._replace(data=case.weight.half())), "a weight of torch.float16"),
         (plain._replace(weight=plain.weight._replace(data=case.weight.T.contiguous().T)), "contiguous"),
         (normed._replace(norm=Norm(case.norm.weight[:8], EPSILON)), "the norm's weight"),
+        (normed._replace(norm=Norm(case.norm.weight[:1].expand(200), EPSILON)), "the norm's weight with strides"),
         (added._replace(residual=case.residual[:2]), "a residual"),
     ]
     for given, message in wrong:
