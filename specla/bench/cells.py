@@ -90,9 +90,14 @@ class Cell:
     def drafter_label(self) -> str:
         """Its drafter, with the acceptance that was asked for."""
         drafter = self.settings.drafter
+        told = [drafter.name]
         if drafter.profile is not None:
-            return f"{drafter.name} {profile_name(drafter)}"
-        return drafter.name if drafter.alpha is None else f"{drafter.name} {show(drafter.alpha)}"
+            told.append(str(profile_name(drafter)))
+        elif drafter.alpha is not None:
+            told.append(show(drafter.alpha))
+        if drafter.cost == "aligned":
+            told.append("paid" if drafter.vocabulary is None else f"paid {drafter.vocabulary}")
+        return " ".join(told)
 
     @property
     def command_line(self) -> str:

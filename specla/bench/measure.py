@@ -18,6 +18,7 @@ from specla.drafters.aligned import AlignedDrafter, Confidence
 from specla.drafters.base import Drafter, NoDrafter
 from specla.drafters.ngram import NgramDrafter
 from specla.drafters.oracle import OracleDrafter
+from specla.drafters.paid import PaidOracle
 from specla.engine.adaptive import Adaptive
 from specla.engine.decode import Decoding, Step, trace_rows
 from specla.engine.recovery import Recovery
@@ -194,7 +195,10 @@ def make_drafter(cell: Cell, subject: Subject, item: Item) -> Drafter:
         case "oracle":
             vocabulary, seed = subject.model.config.vocab_size, cell.settings.seed
             rows = item.start.rows.tolist()
-            return OracleDrafter(oracle_alpha(drafter), subject.traces[item.index], vocabulary, seed, rows)
+            oracle = OracleDrafter(oracle_alpha(drafter), subject.traces[item.index], vocabulary, seed, rows)
+            if drafter.cost != "aligned":
+                return oracle
+            return PaidOracle(oracle, AlignedDrafter(subject.worker(drafter), subject.sampling, item.start.rows))
         case "aligned":
             asked = cell.settings.topology
             confidence = None

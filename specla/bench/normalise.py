@@ -152,6 +152,8 @@ def _drop_unused(normal: Normal) -> None:
                     normal.drop(f"{group}.{entry.name}", f"{group}={choice} does not use it")
     if normal.settings.drafter.profile is not None:
         normal.drop("drafter.alpha", "drafter.profile is used in its place")
+    if normal.settings.drafter.name == "oracle" and normal.settings.drafter.cost != "aligned":
+        normal.drop("drafter.vocabulary", "drafter.cost=none runs no drafter")
     if normal.settings.model.weights == "random":
         normal.drop("model.path", "model.weights=random reads no checkpoint")
     if normal.settings.sampling.temperature == 0:

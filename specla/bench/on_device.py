@@ -16,8 +16,12 @@ from specla.bench.gate import judge_texts
 from specla.bench.measure import Decoded, Method, Timed, make_drafter
 from specla.bench.record import Split
 from specla.bench.subject import Item, Subject
+from specla.drafters.aligned import AlignedDrafter
+from specla.drafters.base import Drafter
 from specla.drafters.device import DeviceDrafter, DeviceOracle, NoDrafts
+from specla.drafters.device_aligned import DeviceAligned
 from specla.drafters.oracle import OracleDrafter
+from specla.drafters.paid import PaidOracle
 from specla.engine.adaptive import Adaptive, outcome_of
 from specla.engine.decode import Step
 from specla.engine.device import DeviceDecoding, How, Report, window
@@ -71,19 +75,31 @@ class DeviceMethod(Method):
         subject = self.subject
         model, text = subject.model, self._texts.get(item.index)
         drafter = make_drafter(self.cell, subject, item)
-        if isinstance(drafter, OracleDrafter):
-            if text is not None and text.traces is not None:
-                drafter.follow(text.traces)
-            if isinstance(self._drafter, DeviceOracle):
-                self._drafter.oracle = drafter
-            else:
-                capacity = subject.stop.max_new_tokens + 2 * subject.depth + 2
-                self._drafter = DeviceOracle(drafter, capacity, model.device, model.config.vocab_size)
+        oracle = drafter.oracle if isinstance(drafter, PaidOracle) else drafter
+        if isinstance(oracle, OracleDrafter) and text is not None and text.traces is not None:
+            oracle.follow(text.traces)
+        if self._engine is None:
+            self._drafter = self._on_device(drafter, len(item.start.roots))
+        elif isinstance(oracle, OracleDrafter) and isinstance(self._drafter, DeviceOracle):
+            self._drafter.oracle = oracle
         if self._engine is None:
             how = How(self.verify, self.recover, subject.sampling, subject.stop)
             self._engine = DeviceDecoding(model, len(item.start.roots), self._trees, self._drafter, how)
         self._engine.begin(item.start)
         return self._engine
+
+    def _on_device(self, drafter: Drafter, batch: int) -> DeviceDrafter:
+        """What drafts on the device as `drafter` does on the host."""
+        subject = self.subject
+        model = subject.model
+        if isinstance(drafter, AlignedDrafter):
+            return DeviceAligned(drafter.network, subject.sampling, batch, [tree.depth for tree in self._trees])
+        worker = self._on_device(drafter.worker, batch) if isinstance(drafter, PaidOracle) else None
+        oracle = drafter.oracle if isinstance(drafter, PaidOracle) else drafter
+        if isinstance(oracle, OracleDrafter):
+            capacity = subject.stop.max_new_tokens + 2 * subject.depth + 2
+            return DeviceOracle(oracle, capacity, model.device, model.config.vocab_size, worker)
+        return NoDrafts()
 
     def decode(self, item: Item) -> tuple[Decoded, list[Step]]:
         """Decode an item to the end of every row, the host looking at every cycle."""

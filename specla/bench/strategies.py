@@ -162,7 +162,7 @@ class NotBuilt(NamedTuple):
 
 
 NOT_BUILT = (
-    NotBuilt("drafter.cost", "aligned", "the cost of a real drafter under the oracle"),
+    NotBuilt("topology.name", "confidence", "topology=confidence with device=cuda", device="cuda"),
     NotBuilt("drafter.name", "ngram", "the drafter ngram with device=cuda: it drafts on the host", device="cuda"),
     NotBuilt("device", "cuda", "generate with device=cuda; bench e2e decodes there", frozenset({"generate"})),
 )

@@ -18,7 +18,8 @@ from specla.engine.device import DeviceDecoding, How
 from specla.engine.recovery import Recovery
 from specla.errors import SpeclaError
 from specla.models.checkpoint import load_model, random_model, read_config, resolve_folder, weights_digest
-from specla.models.drafter_checkpoint import drafter_digest, load_drafter
+from specla.models.drafter import DrafterConfig
+from specla.models.drafter_checkpoint import drafter_digest, load_drafter, random_drafter
 from specla.models.gated_deltanet import GatedDeltaNetLM
 from specla.models.tokenizer import ByteTokenizer, TextTokenizer, Tokenizer
 from specla.ops.sampling import Sampling
@@ -148,6 +149,14 @@ class Subject:
             trained = load_drafter(folder, self.target.digest, size, model.dtype, model.device)
             self._aligned[drafter] = AlignedNetwork(model, trained, drafter.vocabulary)
             self._drafters.append(drafter_digest(folder))
+        return self._aligned[drafter]
+
+    def worker(self, drafter: DrafterSettings) -> AlignedNetwork:
+        """A drafter of the size of one of the target's layers with random weights: for its time alone, made once."""
+        if drafter not in self._aligned:
+            model = self.model
+            made = random_drafter(DrafterConfig.of(model.config), model.dtype, model.device, self.settings.seed)
+            self._aligned[drafter] = AlignedNetwork(model, made, drafter.vocabulary)
         return self._aligned[drafter]
 
     @cached_property

@@ -18,7 +18,7 @@ _PROMPTS = "batch prompts max_new_tokens prompt_tokens?"
 _USES: dict[str, dict[str, str]] = {
     "drafter": {
         "none": "",
-        "oracle": "alpha? cost profile?",
+        "oracle": "alpha? cost profile? vocabulary?",
         "ngram": "max_ngram min_ngram",
         "aligned": "path? vocabulary?",
     },

@@ -47,14 +47,7 @@ class AlignedDrafter(Drafter):
 
     def prime(self, hidden: Tensor) -> None:
         """Run over the prompts."""
-        length, device = hidden.shape[1], hidden.device
-        # The token after each: the last one is the root.
-        after = [[*prompt[1:], root] for prompt, root in zip(self._prompts, self._roots, strict=True)]
-        tokens = torch.tensor([[0] * (length - len(row)) + row for row in after], device=device)
-        valid = None
-        if any(len(row) < length for row in after):
-            valid = torch.arange(length, device=device) >= length - self._lengths[:, None]
-        self._state = self.network.start(hidden, tokens, valid)
+        self._state = state_after(self.network, self._prompts, self._roots, hidden)
 
     def draft(self, tree: DraftTree) -> Draft:
         """Fill the tree, or shape one within its nodes and levels."""
@@ -121,3 +114,25 @@ class AlignedDrafter(Drafter):
             longest = max(1, int(length.max()))
             hidden, tokens = hidden[:, :longest], tokens[:, :longest]
         self.network.catch_up(state, hidden, tokens, length)
+
+
+def state_after(
+    network: AlignedNetwork, prompts: Sequence[Sequence[int]], roots: Sequence[int], hidden: Tensor
+) -> DrafterState:
+    """A drafter's state after prompts of any lengths.
+
+    Args:
+        network: of the drafter.
+        prompts: token ids, a list a row.
+        roots: [B], the first token of each row.
+        hidden: [B, S, hidden], the target's, shorter prompts padded on the left.
+    """
+    length, device = hidden.shape[1], hidden.device
+    # The token after each: the last one is the root.
+    after = [[*prompt[1:], root] for prompt, root in zip(prompts, roots, strict=True)]
+    tokens = torch.tensor([[0] * (length - len(row)) + list(row) for row in after], device=device)
+    valid = None
+    if any(len(row) < length for row in after):
+        lengths = torch.tensor([len(row) for row in after], device=device)
+        valid = torch.arange(length, device=device) >= length - lengths[:, None]
+    return network.start(hidden, tokens, valid)

@@ -21,6 +21,9 @@ class DeviceDrafter(ABC):
     def begin(self, prompts: Sequence[Sequence[int]], roots: Sequence[int]) -> None:
         """Start on a batch, from the host: its prompts, and the first token of each row, which the prefill gave."""
 
+    def prime(self, hidden: Tensor) -> None:  # noqa: B027 - most do without
+        """Take the target's hidden states [B, S, hidden] of the prompts, from the host, after `begin`."""
+
     @abstractmethod
     def draft(self, tree: TreeTensors, texts: Texts) -> Tensor:
         """Tokens of the nodes, [B, T] int64, the root's first. Captured: no look at any value."""
@@ -50,17 +53,38 @@ class DeviceOracle(DeviceDrafter):
         capacity: tokens that a trace may have.
         device: where.
         vocabulary: number of tokens.
+        worker: a real drafter whose work is done besides, for its time: its tokens are thrown away.
     """
 
-    def __init__(self, oracle: OracleDrafter, capacity: int, device: torch.device, vocabulary: int) -> None:
+    def __init__(
+        self,
+        oracle: OracleDrafter,
+        capacity: int,
+        device: torch.device,
+        vocabulary: int,
+        worker: DeviceDrafter | None = None,
+    ) -> None:
         self.oracle, self._capacity, self._vocabulary = oracle, capacity, vocabulary
+        self._worker = worker
         self._traces: Traces | None = None
         self._device = device
 
     def begin(self, prompts: Sequence[Sequence[int]], roots: Sequence[int]) -> None:
         """Start from the oracle's traces as they were given."""
+        if self._worker is not None:
+            self._worker.begin(prompts, roots)
         self.oracle.begin(prompts, roots)
         self.reload()
+
+    def prime(self, hidden: Tensor) -> None:
+        """For the worker."""
+        if self._worker is not None:
+            self._worker.prime(hidden)
+
+    def observe(self, hidden: Tensor, walked: Walked, texts: Texts) -> None:
+        """The worker catches up."""
+        if self._worker is not None:
+            self._worker.observe(hidden, walked, texts)
 
     @torch.inference_mode()
     def reload(self) -> None:
@@ -78,6 +102,8 @@ class DeviceOracle(DeviceDrafter):
 
         if self._traces is None:
             raise ValueError("an oracle drafts after begin()")
+        if self._worker is not None:
+            self._worker.draft(tree, texts)
         tokens = torch.empty(texts.root.shape[0], tree.nodes, dtype=torch.int64, device=self._device)
         oracle.draft(tokens, tree.parents, texts.root, texts.tokens, self._traces, self._vocabulary)
         return tokens

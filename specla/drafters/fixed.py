@@ -44,8 +44,7 @@ def tree_plan(tree: DraftTree, device: torch.device, width: int) -> TreePlan:
     """The plan of a tree; `width` is that of the short convolution."""
     slots: dict[int, int] = {}
     levels, order, expanding = [], list[int](), [0]
-    for depth in range(tree.depth):
-        children = [child for node in range(tree.nodes) if tree.depths[node] == depth for child in tree.children[node]]
+    for children in generations(tree):
         widest = max(len(tree.children[node]) for node in expanding)
         place = {node: i for i, node in enumerate(expanding)}
         flat = [place[tree.parents[child]] * widest + int(tree.ranks[child]) for child in children]
@@ -68,6 +67,15 @@ def tree_plan(tree: DraftTree, device: torch.device, width: int) -> TreePlan:
         expanding = running
     back = sorted(range(len(order)), key=order.__getitem__)
     return TreePlan(tuple(levels), torch.tensor(back, dtype=torch.int64, device=device))
+
+
+def generations(tree: DraftTree) -> list[list[int]]:
+    """The nodes of every depth from 1 on, siblings beside each other, in the order of their parents."""
+    found = []
+    for depth in range(tree.depth):
+        parents = [node for node in range(tree.nodes) if tree.depths[node] == depth]
+        found.append([child for node in parents for child in tree.children[node]])
+    return found
 
 
 def level_of(paths: list[list[int]], above: int, width: int, device: torch.device) -> Level:

@@ -124,12 +124,16 @@ class AlignedNetwork:
         Returns:
             [B, M, V'] float32: logits, or log probabilities with the noise that the target will choose with.
         """
-        logits = self.target.logits(hidden) if self._head is None else self._head(hidden)
+        logits = self.head(hidden)
         if sampling.greedy:
             return logits.float()
         ids = self.everything if self.ids is None else self.ids
         noise = gumbel_noise_at(sampling.seed, rows, positions, ids.expand(*rows.shape, -1))
         return log_probabilities(logits, sampling) + noise
+
+    def head(self, hidden: Tensor) -> Tensor:
+        """hidden [..., hidden], predicted -> logits [..., V'] of the tokens of `ids`."""
+        return self.target.logits(hidden) if self._head is None else self._head(hidden)
 
     def tokens(self, places: Tensor) -> Tensor:
         """Places among the V' scores as tokens."""

@@ -113,7 +113,7 @@ class Cycle:
         from specla.ops.kernels.choose import Places, best_of_parts
 
         here, tree = self.decoding, self.tensors
-        places = Places(here.rows, here.texts.length, tree.depths)
+        places = Places(here.texts.rows, here.texts.length, tree.depths)
         best = best_of_parts(self._logits, here.how.sampling, places)
         self._walked = accept(best, self._tokens, tree.parents, self.tree.depth, here.texts, here.ends, here.log)
 
@@ -156,7 +156,6 @@ class DeviceDecoding:
         self.state = DecodeState.empty(model.config, batch, model.dtype, model.device)
         self.recovery = DeviceRecovery(how.recover, model, self.state, depth + 1)
         zeros = torch.zeros(batch, dtype=torch.int64, device=model.device)
-        self.rows = zeros.clone()
         self.texts = Texts(
             root=zeros.clone(),
             length=self.state.lengths,
@@ -164,6 +163,7 @@ class DeviceDecoding:
             tokens=zeros.clone(),
             finished=zeros == 1,
             cycle=zeros.clone(),
+            rows=zeros.clone(),
         )
         self.log = Log(
             accepted=zeros.new_zeros(limit, batch, dtype=torch.int16),
@@ -192,7 +192,7 @@ class DeviceDecoding:
         self.state.copy_(start.state)
         self.recovery.reset()
         texts, roots = self.texts, torch.tensor(start.roots, device=self.model.device)
-        self.rows.copy_(start.rows)
+        texts.rows.copy_(start.rows)
         texts.root.copy_(roots)
         texts.emitted.zero_()
         texts.emitted[:, 0] = roots
@@ -203,6 +203,8 @@ class DeviceDecoding:
         for part in self.log:
             part.zero_()
         self.drafter.begin(start.prompts, start.roots)
+        if start.hidden is not None:
+            self.drafter.prime(start.hidden)
 
     def _capture(self) -> None:
         for depth, cycle in self.cycles.items():

@@ -72,6 +72,18 @@ def save_drafter(net: AlignedNet, folder: Path, target_digest: str, order: Tenso
     os.replace(partial, folder)
 
 
+def random_drafter(
+    config: DrafterConfig, dtype: torch.dtype, device: torch.device | str = "cpu", seed: int = 0
+) -> TrainedDrafter:
+    """A drafter of this shape with random weights: its drafts are worth nothing, its work takes as long as any."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        net = AlignedNet(config)
+    for name, parameter in net.named_parameters():
+        parameter.data = _cast(name, parameter.data, dtype).to(device)
+    return TrainedDrafter(net, torch.arange(config.vocab_size, device=device), config.vocab_size)
+
+
 def load_drafter(
     folder: Path, target_digest: str, vocab_size: int, dtype: torch.dtype, device: torch.device | str = "cpu"
 ) -> TrainedDrafter:

@@ -20,6 +20,8 @@ class Texts(NamedTuple):
     """[B] bool."""
     cycle: Tensor
     """[B] int64, cycles so far."""
+    rows: Tensor
+    """[B] int64, identities in the noise."""
 
 
 class Log(NamedTuple):

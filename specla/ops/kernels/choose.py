@@ -24,12 +24,12 @@ LARGEST_NUCLEUS = 1 << 17
 
 
 class Best(NamedTuple):
-    """The best of every part of the vocabulary; of equal ones the first."""
+    """The best of every part of the vocabulary, ranks of them beside each other; of equal ones the first."""
 
     score: Tensor
-    """[B, T, parts] float32."""
+    """[B, T, parts x ranks] float32."""
     token: Tensor
-    """[B, T, parts] int32."""
+    """[B, T, parts x ranks] int32."""
 
 
 class Places(NamedTuple):
@@ -43,13 +43,14 @@ class Places(NamedTuple):
     """[1 or B, T] int64."""
 
 
-def best_of_parts(logits: Tensor, sampling: Sampling, places: Places) -> Best:
-    """The best tokens of every node.
+def best_of_parts(logits: Tensor, sampling: Sampling, places: Places, ranks: int = 1) -> Best:
+    """The best tokens of every node, so many of every part.
 
     Args:
         logits: [B, T, vocabulary], contiguous, float32, bfloat16 or float16.
         sampling: greedy, or with the noise that drafters share.
         places: of the nodes.
+        ranks: how many of every part, best first.
 
     Raises:
         SpeclaError: naming the limit, for tensors that the kernel cannot take.
@@ -61,16 +62,27 @@ def best_of_parts(logits: Tensor, sampling: Sampling, places: Places) -> Best:
     expect("depths", places.depths, (1 if places.depths.shape[0] == 1 else batch, nodes), WHOLE, logits)
     logits, depths = logits.contiguous(), places.depths.contiguous()
     parts = triton.cdiv(vocabulary, PART)
-    score = torch.empty(batch, nodes, parts, dtype=torch.float32, device=logits.device)
+    score = torch.empty(batch, nodes, parts * ranks, dtype=torch.float32, device=logits.device)
     best = Best(score, torch.empty_like(score, dtype=torch.int32))
     nucleus = not sampling.greedy and sampling.top_p < 1.0
     least, last = _nucleus(logits, sampling) if nucleus else (best.token, best.token)
     _best_kernel[(parts, batch * nodes)](
         logits, least, last, places.rows, places.lengths, depths, *best,
         *_key_of(sampling.seed), sampling.temperature, nodes, vocabulary, 0 if depths.shape[0] == 1 else nodes,
-        BV=PART, SAMPLED=not sampling.greedy, NUCLEUS=nucleus, num_warps=4, **overlapped(logits),
+        BV=PART, RANKS=ranks, SAMPLED=not sampling.greedy, NUCLEUS=nucleus, num_warps=4, **overlapped(logits),
     )  # fmt: skip
     return best
+
+
+def best_tokens(logits: Tensor, sampling: Sampling, places: Places, count: int) -> Tensor:
+    """The best tokens of every node, best first, [B, T, count] int64; see `best_of_parts`.
+
+    A vocabulary of fewer tokens than `count` gives its last one again.
+    """
+    best = best_of_parts(logits, sampling, places, count)
+    score = best.score
+    at = score.argmax(-1, keepdim=True) if count == 1 else score.topk(count, dim=-1).indices
+    return best.token.gather(-1, at).long()
 
 
 def _key_of(seed: int) -> tuple[int, int]:
@@ -176,6 +188,7 @@ def _best_kernel(
     vocabulary,
     depths_row,
     BV: tl.constexpr,
+    RANKS: tl.constexpr,
     SAMPLED: tl.constexpr,
     NUCLEUS: tl.constexpr,
     OVERLAP: tl.constexpr,
@@ -196,9 +209,11 @@ def _best_kernel(
             outside = (b_key < least) | ((b_key == least) & (o_v > tl.load(p_last + i_n)))
             b_score = tl.where(outside, -float("inf"), b_score)
         b_x = b_score
-    best = tl.max(b_x, axis=0)
-    # The first of equal ones; where nothing compares, as with NaN, still a token of the vocabulary.
-    token = tl.min(tl.where((b_x == best) & (o_v < vocabulary), o_v, vocabulary - 1), axis=0)
-    o_best = i_n * tl.num_programs(0) + i_p
-    tl.store(p_score + o_best, best)
-    tl.store(p_token + o_best, token)
+    o_best = (i_n * tl.num_programs(0) + i_p) * RANKS
+    for rank in tl.static_range(RANKS):
+        best = tl.max(b_x, axis=0)
+        # The first of equal ones; where nothing compares, as with NaN, still a token of the vocabulary.
+        token = tl.min(tl.where((b_x == best) & (o_v < vocabulary), o_v, vocabulary - 1), axis=0)
+        tl.store(p_score + o_best + rank, best)
+        tl.store(p_token + o_best + rank, token)
+        b_x = tl.where(o_v == token, -float("inf"), b_x)

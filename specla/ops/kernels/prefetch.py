@@ -7,8 +7,10 @@ L2 cache took 15 to 28 % longer than with weights that went straight to the mult
 import triton
 import triton.language as tl
 from torch import Tensor
+from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 from specla.errors import SpeclaError
+from specla.ops.kernels.launch import overlapped
 
 _PIECE = 4096
 """Bytes a thread sends for at once."""
@@ -26,11 +28,17 @@ def prefetch(x: Tensor, most_bytes: int) -> None:
         raise SpeclaError(f"x on {x.device} with strides {x.stride()}: only a GPU is sent for contiguous memory")
     size = min(x.numel() * x.element_size(), most_bytes) // 16 * 16
     if size:
-        _prefetch_kernel[(triton.cdiv(size, _PIECE * _PIECES),)](x, size, PIECE=_PIECE, PIECES=_PIECES, num_warps=1)
+        _prefetch_kernel[(triton.cdiv(size, _PIECE * _PIECES),)](
+            x, size, PIECE=_PIECE, PIECES=_PIECES, num_warps=1, **overlapped(x)
+        )
 
 
 @triton.jit(do_not_specialize=["size"])
-def _prefetch_kernel(x, size, PIECE: tl.constexpr, PIECES: tl.constexpr):
+def _prefetch_kernel(x, size, PIECE: tl.constexpr, PIECES: tl.constexpr, OVERLAP: tl.constexpr):
+    if OVERLAP:
+        # Nothing here is waited for but by the kernels behind, which take this one's end for that of all before.
+        gdc_launch_dependents()
+        gdc_wait()
     o_piece = (tl.program_id(0).to(tl.int64) * PIECES + tl.arange(0, PIECES)) * PIECE
     sizes = tl.maximum(0, tl.minimum(size - o_piece, PIECE)).to(tl.int32)
     code: tl.constexpr = """{

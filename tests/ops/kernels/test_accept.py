@@ -55,7 +55,7 @@ def texts(roots: list[int], device: torch.device) -> Texts:
     emitted = torch.full((BATCH, 64), -7, device=device)
     emitted[:, 0] = torch.tensor(roots, device=device)
     ones = torch.ones(BATCH, dtype=torch.int64, device=device)
-    return Texts(emitted[:, 0].clone(), 10 * ones, emitted, ones.clone(), ones == 0, 0 * ones)
+    return Texts(emitted[:, 0].clone(), 10 * ones, emitted, ones.clone(), ones == 0, 0 * ones, 0 * ones)
 
 
 def log_of(places: int, device: torch.device, cycles: int = CYCLES) -> Log:

@@ -1,6 +1,5 @@
 """Decoding by cycles on a device: AR's own text with every pair, in graphs on a GPU, interpreted on a CPU."""
 
-from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -9,7 +8,6 @@ import torch
 from specla.drafters.device import DeviceDrafter, DeviceOracle, NoDrafts
 from specla.engine.decode import Prefilled, StopRule, prefill
 from specla.engine.device import DeviceDecoding, How, window
-from specla.engine.graph import CudaGraphs
 from specla.engine.recovery import Recovery
 from specla.errors import SpeclaError
 from specla.models.gated_deltanet import GatedDeltaNetLM
@@ -19,6 +17,7 @@ from specla.ops.verify import get_verify
 from specla.topology import DraftTree, chain, kary
 from tests.engine.texts import GREEDY, PAIRS, SAMPLED, SPINE, ar_texts, lively_model, off_from, oracle
 from tests.models.cases import prompts
+from tests.ops.kernels.replays import replays
 
 LIMIT = 9
 INTERPRETED = [
@@ -32,20 +31,6 @@ INTERPRETED = [
 ]
 """The interpreter takes some seconds for each; a GPU runs all pairs."""
 ALL = [pytest.param(pair, marks=() if pair in INTERPRETED else pytest.mark.gpu, id="-".join(pair)) for pair in PAIRS]
-Run = Callable[[], object]
-
-
-class Plain(CudaGraphs):
-    """Where there is no GPU: what would be a graph runs as it is."""
-
-    def aside(self, work: Run, times: int, may_wait: bool = True) -> None:
-        pass
-
-    def capture(self, work: Run) -> Run:
-        return work
-
-    def release(self) -> None:
-        pass
 
 
 def started(device: torch.device, sampling: Sampling) -> tuple[GatedDeltaNetLM, Prefilled, list[list[int]]]:
@@ -68,10 +53,9 @@ def engine(
     eos: tuple[int, ...] = (),
 ) -> DeviceDecoding:
     """That begins on `start`."""
-    graphs = CudaGraphs(model.device) if model.device.type == "cuda" else Plain(model.device)
     verify = get_verify(pair[0], pairs.NEEDS[pair[1]])
     how = How(verify, Recovery(pair[1], 8), start.sampling, StopRule(LIMIT, frozenset(eos)))
-    decoding = DeviceDecoding(model, len(start.roots), trees, drafter, how, graphs)
+    decoding = DeviceDecoding(model, len(start.roots), trees, drafter, how, replays(model.device))
     decoding.begin(start)
     return decoding
 
