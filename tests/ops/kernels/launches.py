@@ -20,7 +20,6 @@ from specla.ops.kernels.launch import Taken
 from specla.ops.kernels.node_inputs import Heads, Weights, node_inputs
 from specla.ops.kernels.parent_pointer import verify_by_parents
 from specla.ops.kernels.pick import pick_state
-from specla.ops.kernels.prefetch import prefetch
 from specla.ops.kernels.replay import replay
 from specla.ops.kernels.ring import append
 from specla.ops.kernels.tree import verify_tree
@@ -233,9 +232,8 @@ def of_weight(rows: int, outputs: int, size: int, kind: str, dtype: torch.dtype)
 
 
 def bandwidth() -> None:
-    """Reading memory and nothing else, and sending for it."""
+    """Reading memory and nothing else."""
     x = torch.empty(1 << 30)
-    prefetch(x, 8 << 20)
     partial_sums(x, empty_sums(x))
 
 
