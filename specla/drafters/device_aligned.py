@@ -75,20 +75,27 @@ class DeviceAligned(DeviceDrafter):
             return root
         net, target = self.network.net, self.network.target
         key = (tree.tree, root.device, self._state.window.shape[1] + 1)
-        plan = tree_plan(*key)
+        # A chain's nodes are in order already.
+        plan, line = tree_plan(*key), tree.tree.is_chain
         predicted, entered, drafted = self._state.predicted[:, None], None, list[Tensor]()
         for depth, (level, forest) in enumerate(zip(plan.levels, forests(*key), strict=True)):
             best = self._best(predicted, level.width, texts, depth)
-            tokens = best.flatten(1).index_select(1, level.children)
+            tokens = best.flatten(1)
+            if not line:
+                tokens = tokens.index_select(1, level.children)
             drafted.append(tokens)
             if forest is None:
                 break
-            hidden, running = predicted.index_select(1, level.parents), tokens.index_select(1, level.running)
+            hidden, running = predicted, tokens
+            if not line:
+                hidden, running = hidden.index_select(1, level.parents), tokens.index_select(1, level.running)
             new = net.enter(hidden, target.model.embeddings(running))
             entered = new if entered is None else torch.cat((entered, new), dim=1)
             layer = LayerState(self._state.recurrent, self._state.window)
             stream, _ = net.block.nodes(Stream(entered), forest, layer, self._verify)
             predicted = net.norm(stream.hidden[:, -new.shape[1] :])
+        if line:
+            return torch.cat((root, *drafted), dim=1)
         return torch.cat((root, torch.cat(drafted, dim=1).index_select(1, plan.order)), dim=1)
 
     def _best(self, predicted: Tensor, width: int, texts: Texts, depth: int) -> Tensor:
@@ -97,7 +104,7 @@ class DeviceAligned(DeviceDrafter):
 
         network = self.network
         if network.ids is None or self.sampling.greedy:
-            depths = torch.full_like(predicted[:1, :, 0], depth, dtype=torch.int64)
+            depths = _depths(depth, predicted.shape[1], predicted.device)
             logits = network.head(predicted)
             places = Places(texts.rows, texts.length, depths)
             return network.tokens(best_tokens(logits, self.sampling, places, width))
@@ -152,6 +159,11 @@ def _forest(tree: DraftTree, nodes: Sequence[int], device: torch.device, width: 
     parents = torch.tensor([[path[-2] if len(path) > 1 else -1 for path in paths]])
     depths = torch.tensor([[len(path) - 1 for path in paths]])
     return TreeTensors((), *(x.to(device) for x in (parents, depths, ancestors, taps)))
+
+
+@lru_cache(maxsize=256)
+def _depths(depth: int, nodes: int, device: torch.device) -> Tensor:
+    return torch.full((1, nodes), depth, dtype=torch.int64, device=device)
 
 
 @lru_cache(maxsize=64)

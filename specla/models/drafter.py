@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from specla.models.config import GatedDeltaNetConfig
 from specla.models.layers import Block
 from specla.models.parts import RMSNorm
+from specla.ops.linear import PackedLinear
 
 
 @dataclass(frozen=True)
@@ -75,6 +76,7 @@ class AlignedNet(nn.Module):
         self.hidden_norm = RMSNorm(hidden, config.norm_eps)
         self.embedding_norm = RMSNorm(hidden, config.norm_eps)
         self.combine = nn.Linear(2 * hidden, hidden, bias=False)
+        self._combine: PackedLinear | None = None
         self.block = Block(config.block)
         self.norm = RMSNorm(hidden, config.norm_eps)
         for module in self.modules():
@@ -86,12 +88,13 @@ class AlignedNet(nn.Module):
         self.eval().requires_grad_(False)
         self.block.attn.pack()
         self.block.mlp.pack()
+        self._combine = PackedLinear(self.combine.weight)
         return self
 
     def enter(self, hidden: Tensor, embedded: Tensor) -> Tensor:
         """The block's input [..., hidden], from hidden states of the target (or drafted ones) and embedded tokens."""
         both = torch.cat((self.hidden_norm(hidden), self.embedding_norm(embedded)), dim=-1)
-        return F.linear(both, self.combine.weight)
+        return F.linear(both, self.combine.weight) if self._combine is None else self._combine(both)
 
     def leave(self, mixed: Tensor) -> Tensor:
         """What follows the block's mixer: its MLP and the last norm; [..., hidden] -> predicted hidden states."""

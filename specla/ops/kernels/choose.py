@@ -80,9 +80,12 @@ def best_tokens(logits: Tensor, sampling: Sampling, places: Places, count: int) 
     A vocabulary of fewer tokens than `count` gives its last one again.
     """
     best = best_of_parts(logits, sampling, places, count)
-    score = best.score
-    at = score.argmax(-1, keepdim=True) if count == 1 else score.topk(count, dim=-1).indices
-    return best.token.gather(-1, at).long()
+    batch, nodes, candidates = best.score.shape
+    tokens = torch.empty(batch, nodes, count, dtype=torch.int64, device=logits.device)
+    _merge_kernel[(batch * nodes,)](
+        *best, tokens, candidates, COUNT=count, BP=triton.next_power_of_2(candidates), num_warps=1, **overlapped(logits)
+    )
+    return tokens
 
 
 def _key_of(seed: int) -> tuple[int, int]:
@@ -108,6 +111,23 @@ def _nucleus(logits: Tensor, sampling: Sampling) -> tuple[Tensor, Tensor]:
         BV=block, num_warps=max(1, min(32, block // 1024)), **overlapped(logits),
     )  # fmt: skip
     return least, last
+
+
+@triton.jit(do_not_specialize=["candidates"])
+def _merge_kernel(p_score, p_token, p_best, candidates, COUNT: tl.constexpr, BP: tl.constexpr, OVERLAP: tl.constexpr):
+    """The best of all parts at one node, in their order."""
+    if OVERLAP:
+        gdc_wait()
+    i_n, o_p = tl.program_id(0).to(tl.int64), tl.arange(0, BP)
+    inside = o_p < candidates
+    b_score = tl.load(p_score + i_n * candidates + o_p, mask=inside, other=-float("inf"))
+    b_token = tl.load(p_token + i_n * candidates + o_p, mask=inside, other=0)
+    for rank in tl.static_range(COUNT):
+        top = tl.max(b_score, axis=0)
+        # Candidates of equal scores are in the order of the vocabulary.
+        place = tl.min(tl.where((b_score == top) & inside, o_p, candidates - 1), axis=0)
+        tl.store(p_best + i_n * COUNT + rank, tl.sum(tl.where(o_p == place, b_token, 0), axis=0).to(tl.int64))
+        b_score = tl.where(o_p == place, -float("inf"), b_score)
 
 
 @triton.jit
