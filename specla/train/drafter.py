@@ -162,25 +162,21 @@ class DrafterTraining:
         save_checkpoint(self.checkpoint_path, {**state, "step": self.step, "identity": self._identity()})
 
     def loss(self, batch: Tensor) -> Tensor:
-        """The loss of sequences [batch, tokens], in nats a draft: the mean over the steps of all rollouts.
-
-        Drafts count from where the target writes, as when they are used: after `own_prompt` tokens.
-        """
+        """The loss of sequences [batch, tokens], in nats a draft: the mean over the steps of all rollouts."""
         options, target = self.options, self.target
         with torch.no_grad():
             hidden = target(batch)
             embedded = target.model.embeddings(batch)
-            first, length = options.own_prompt - 1, batch.shape[1] - options.depth
-            wanted = _distribution(hidden[:, first + 1 :], target.lm_head.weight)
+            wanted = _distribution(hidden, target.lm_head.weight)
+        length = batch.shape[1] - options.depth
         total, weights = hidden.new_zeros((), dtype=torch.float32), 0.0
         with torch.autocast(options.device, dtype=torch.bfloat16, enabled=options.device == "cuda"):
             for step, predicted in enumerate(rollout(self.net, hidden, embedded, options.depth)):
-                weight, drafted = options.depth_decay**step, predicted[:, first:]
-                ahead = slice(step, step + length - first)
-                total = total + weight * self._loss(drafted, wanted[:, ahead], target.lm_head.weight)
+                ahead, weight = slice(step + 1, step + 1 + length), options.depth_decay**step
+                total = total + weight * self._loss(predicted, wanted[:, ahead], target.lm_head.weight)
                 if options.hidden_weight:
-                    truth = hidden[:, first + 1 :][:, ahead].float()
-                    error = F.mse_loss(drafted.float(), truth) / truth.square().mean()
+                    truth = hidden[:, ahead].float()
+                    error = F.mse_loss(predicted.float(), truth) / truth.square().mean()
                     total = total + weight * options.hidden_weight * error
                 weights += weight
         mean: Tensor = total / weights
