@@ -218,7 +218,7 @@ def _confidence_problem(settings: Settings, verify: str) -> str | None:
         return f"topology=confidence is shaped by probabilities, and {settings.drafter.name} has none: drafter=aligned"
     if VERIFY[verify].chains_only:
         return f"{verify} verifies chains only, and topology=confidence branches"
-    if settings.workload.batch > 1 and not VERIFY[verify].tree_per_row:
+    if settings.drafter.name == "aligned" and settings.workload.batch > 1 and not VERIFY[verify].tree_per_row:
         return f"{verify} verifies one tree for all rows, and topology=confidence shapes one for each"
     return None
 
