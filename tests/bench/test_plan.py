@@ -133,10 +133,7 @@ def test_recovery_is_the_natural_one(verify: str, recover: str) -> None:
         ("engine.verify=auto engine.recover=snapshot", "auto may pick tree or hybrid"),
         ("topology=confidence", "topology=confidence is shaped by probabilities, and ngram has none"),
         ("drafter=aligned topology=confidence engine.verify=chain", "chain verifies chains only, and topology=conf"),
-        (
-            "drafter=aligned topology=confidence engine.verify=hybrid workload.batch=8",
-            "hybrid verifies one tree for all rows",
-        ),
+        ("drafter=aligned topology=confidence engine.verify=hybrid workload.batch=8", "hybrid verifies one tree for"),
         ("engine.recover=factors_lazy engine.ring=4", "engine.ring=4: a step of chain-l4 commits up to 5 tokens"),
     ],
 )
