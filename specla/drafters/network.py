@@ -87,7 +87,8 @@ class AlignedNetwork:
         block = self.net.block
         entered = self.net.enter(hidden, self.target.model.embeddings(tokens))
         mixed, state = block.attn.sequence(block.attn_norm(entered), None, valid)
-        predicted = self.net.leave((entered + mixed)[:, -1])
+        # Its own memory: it is written in place.
+        predicted = self.net.leave((entered + mixed)[:, -1]).clone()
         return DrafterState(state.recurrent.contiguous(), state.window.contiguous(), predicted)
 
     def catch_up(self, state: DrafterState, hidden: Tensor, tokens: Tensor, length: Tensor) -> None:
@@ -109,7 +110,7 @@ class AlignedNetwork:
         out, kept = take_nodes(output.out, last), take_nodes(entered, last)
         mixed = kept + attn.finish(out, None if gate is None else take_nodes(gate, last), kept.dtype)
         predicted = self.net.leave(mixed)[:, 0]
-        state.predicted = torch.where((length > 0)[:, None], predicted, state.predicted)
+        state.predicted.copy_(torch.where((length > 0)[:, None], predicted, state.predicted))
         path = torch.arange(hidden.shape[1], device=hidden.device)[None].expand(hidden.shape[0], -1)
         moving = Moving(state.window, raw.contiguous())
         self._commit.commit(state.recurrent, Record(factors=output.factors), path, length, moving)
