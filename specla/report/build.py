@@ -17,6 +17,7 @@ from specla.bench.store import CONFIG, DISPATCH, ENV, RECORDS, SUMMARY, json_tex
 from specla.bench.summary import Document, DocumentStatus, overall_status
 from specla.errors import SpeclaError
 from specla.report.acceptance import acceptance_plot
+from specla.report.batch_plot import batch_plot
 from specla.report.claims import Judged, judge_claims
 from specla.report.commit_plots import defer_plot, recover_plot
 from specla.report.curves import category_plot, depth_plot
@@ -103,6 +104,7 @@ def section_plots(section: Section, loaded: Loaded) -> list[Plot]:
     """The plots that a section has data for, in the report's order."""
     found = (
         speedup_plot(section),
+        batch_plot(section),
         acceptance_plot(section, loaded),
         length_plot(section),
         depth_plot(section, loaded),

@@ -9,6 +9,7 @@ import pandas as pd
 from specla.bench.record import Sample
 from specla.bench.stats import NO_INTERVAL, step_us
 from specla.report.acceptance import even_text
+from specla.report.batch_plot import batch_sentences
 from specla.report.claims import Judged
 from specla.report.evidence import break_even_of, describe, interval_text, passed_decodes, sweeps
 from specla.report.length import length_sentences
@@ -30,6 +31,7 @@ def section_sentences(section: Section, loaded: Loaded) -> list[str]:
     for chosen in (passed[trees], passed[(passed.verify == "auto") & ~trees]):
         found += [f"{why}." for why in sorted(set(chosen.why))[:_NAMED] if why]
     found += _does_not_pay(passed[passed.verify != "ar"])
+    found += batch_sentences(section)
     found += _studies(section)
     found += _break_evens(section, loaded)
     found += length_sentences(section)
