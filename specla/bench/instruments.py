@@ -6,9 +6,10 @@ from typing import Any
 import torch
 
 from specla.bench.bandwidth import Bandwidth, measure_bandwidth
-from specla.bench.clock import clock_for
+from specla.bench.clock import Run, clock_for
 from specla.ops.shape import HeadShape
 from specla.ops.verify import DispatchTable, measure_dispatch
+from specla.ops.verify.auto import Timing
 
 DISPATCH_NODES = (2, 5, 8, 16, 32)
 
@@ -42,9 +43,23 @@ class Instruments:
         """What `auto` chooses by: chain, tree and hybrid on trees of DISPATCH_NODES, for heads of this shape."""
         key = (shape, dtype, batch, torch.get_num_threads())
         if key not in self._tables:
-            self._tables[key] = measure_dispatch(shape, self.device, dtype, DISPATCH_NODES, (batch,))
+            self._tables[key] = self._measure_dispatch(shape, dtype, batch)
             self.keep(self._tables[key], dtype)
         return self._tables[key]
+
+    @torch.inference_mode()
+    def _measure_dispatch(self, shape: HeadShape, dtype: torch.dtype, batch: int) -> DispatchTable:
+        if self.device == "cpu":
+            return measure_dispatch(shape, self.device, dtype, DISPATCH_NODES, (batch,))
+        # In graphs, as a cycle runs them, and with states that come from memory.
+        with self.clock.stopwatches() as make:
+
+            def stopwatch(work: Run) -> Callable[[], float]:
+                watch = make(work)
+                return lambda: watch.seconds(1)
+
+            timing = Timing(stopwatch, self.clock.cache_bytes)
+            return measure_dispatch(shape, self.device, dtype, DISPATCH_NODES, (batch,), timing=timing)
 
     def keep(self, table: DispatchTable, dtype: torch.dtype, tree: str = "") -> None:
         """Note a table for dispatch.json; `tree` names the tree of its one case, where it is known."""

@@ -130,6 +130,24 @@ def _micro(time_us: float) -> str:
     return f"{time_us:.{1 if time_us >= 10 else 2}f}"
 
 
+Run = Callable[[], object]
+Stopwatch = Callable[[Run], Callable[[], float]]
+"""From work to what runs it once and returns the seconds that it took."""
+
+
+@dataclass(frozen=True)
+class Timing:
+    """How candidates are timed."""
+
+    stopwatch: Stopwatch
+    cache_bytes: int = 0
+    """Of the cache that a state must not be found in; 0 times one state again and again."""
+
+    def layers(self, state_bytes: int) -> int:
+        """How many states are verified in turn."""
+        return max(1, -(-2 * self.cache_bytes // state_bytes))
+
+
 def measure_dispatch(
     shape: HeadShape,
     device: torch.device | str = "cpu",
@@ -137,6 +155,7 @@ def measure_dispatch(
     nodes: Sequence[int] = (2, 4, 8, 16, 32),
     batches: Sequence[int] = (1,),
     repeats: int = 15,
+    timing: Timing | None = None,
 ) -> DispatchTable:
     """Time chain, tree and hybrid on chains and binary trees, on this device.
 
@@ -147,22 +166,29 @@ def measure_dispatch(
         nodes: T of the trees, from 2 up.
         batches: B.
         repeats: of which the median counts, interleaved over the candidates.
+        timing: None for the time from call to return.
     """
     candidates: tuple[VerifyStrategy, ...] = (Chain(), TreeMask(), Hybrid())
+    timing = timing or Timing(_from_call_to_return)
     times: dict[Case, dict[str, float]] = {}
     for batch in batches:
+        layers = timing.layers(4 * batch * shape.value_heads * shape.key_size * shape.value_size)
         for count in nodes:
             for tree in (chain(count - 1), kary(2, count)):
-                run = _runner(tree, batch, shape, device, dtype)
+                work = _works(tree, batch, shape, device, dtype, layers)
                 able = [strategy for strategy in candidates if strategy.supports(tree) is None]
-                times[Case(tree.is_chain, tree.nodes, batch)] = _interleaved(run, able, repeats)
+                watches = {strategy.name: timing.stopwatch(work(strategy)) for strategy in able}
+                taken = _interleaved(watches, repeats)
+                times[Case(tree.is_chain, tree.nodes, batch)] = {
+                    name: seconds / layers * 1e6 for name, seconds in taken.items()
+                }
     return DispatchTable(str(device), shape, times)
 
 
-def _runner(
-    tree: DraftTree, batch: int, shape: HeadShape, device: torch.device | str, dtype: torch.dtype
-) -> Callable[[VerifyStrategy], float]:
-    """A function that runs a strategy once and returns its microseconds."""
+def _works(
+    tree: DraftTree, batch: int, shape: HeadShape, device: torch.device | str, dtype: torch.dtype, layers: int
+) -> Callable[[VerifyStrategy], Run]:
+    """From a strategy to its work: one verification in each of some layers."""
     generator = torch.Generator().manual_seed(0)
 
     def draw(*sizes: int) -> Tensor:
@@ -173,30 +199,32 @@ def _runner(
     v = draw(batch, tree.nodes, value_heads, value_size).to(dtype)
     g, beta = -draw(batch, tree.nodes, value_heads).abs(), draw(batch, tree.nodes, value_heads).sigmoid()
     inputs = NodeInputs(q, k, v, g, beta)
-    state = draw(batch, value_heads, value_size, key_size)
+    states = [state.clone() for state in draw(batch, value_heads, value_size, key_size).expand(layers, -1, -1, -1, -1)]
     tensors = TreeTensors.from_tree(tree, device)
 
-    def run(strategy: VerifyStrategy) -> float:
-        _settle(device)
-        start = time.perf_counter()
-        strategy.verify(state, inputs, tensors)
-        _settle(device)
-        return (time.perf_counter() - start) * 1e6
+    def work(strategy: VerifyStrategy) -> Run:
+        def run() -> None:
+            for state in states:
+                strategy.verify(state, inputs, tensors)
 
-    return run
+        return run
+
+    return work
+
+
+def _from_call_to_return(work: Run) -> Callable[[], float]:
+    def seconds() -> float:
+        started = time.perf_counter()
+        work()
+        return time.perf_counter() - started
+
+    return seconds
 
 
 @torch.inference_mode()
-def _interleaved(
-    run: Callable[[VerifyStrategy], float], strategies: Sequence[VerifyStrategy], repeats: int
-) -> dict[str, float]:
+def _interleaved(watches: dict[str, Callable[[], float]], repeats: int) -> dict[str, float]:
     for _ in range(3):
-        for strategy in strategies:
-            run(strategy)
-    samples = [{strategy.name: run(strategy) for strategy in strategies} for _ in range(repeats)]
-    return {strategy.name: median(sample[strategy.name] for sample in samples) for strategy in strategies}
-
-
-def _settle(device: torch.device | str) -> None:
-    if torch.device(device).type == "cuda":
-        torch.cuda.synchronize(device)
+        for watch in watches.values():
+            watch()
+    samples = [{name: watch() for name, watch in watches.items()} for _ in range(repeats)]
+    return {name: median(sample[name] for sample in samples) for name in watches}
