@@ -104,6 +104,8 @@ class Cycle:
 
     def _verify(self) -> None:
         here = self.decoding
+        # Layers may read their states before the kernel in front has ended: none is written by it. A cycle begins with
+        # a look-up in the embedding, which begins when all before has ended.
         layers = here.recovery.layers(self.bank)
         self._hidden, self._records = here.model.forward_nodes(self._tokens, self.tensors, layers, here.how.verify)
         self._logits = here.model.logits(self._hidden)

@@ -64,6 +64,7 @@ class DeviceRecovery:
             self._ring = make_bank(model, batch, places_of(chosen, longest)).factors
             used = torch.zeros(state.recurrent.shape[0] * batch, dtype=torch.int64, device=model.device)
             self._filled = Filled(used, torch.full_like(used, not lazy, dtype=torch.bool))
+            self._folded = Filled(used, torch.empty_like(self._filled.fold))
         elif self.name != "factors":
             self._plain = EngineRecovery(self.name, model, state, longest)
 
@@ -98,10 +99,13 @@ class DeviceRecovery:
             commit_factors(self.state.recurrent.flatten(0, 1), factors, taken, moving)
             return
         ring = Factors(*(x.flatten(0, 1) for x in self._ring))
+        if self.name != "factors_lazy":
+            # Whatever the verification found pending it has folded: nobody reads the counts that this overwrites.
+            append(ring, factors, taken, self._filled, self._longest, moving, self._folded)
+            return
         after = append(ring, factors, taken, self._filled, self._longest, moving)
         self._filled.used.copy_(after.used)
-        if self.name == "factors_lazy":
-            self._filled.fold.copy_(after.fold)
+        self._filled.fold.copy_(after.fold)
 
     def settled_copy(self) -> DecodeState:
         """A copy of the state with everything pending taken in; this one stays as it is."""

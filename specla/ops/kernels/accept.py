@@ -7,7 +7,7 @@ import torch
 import triton
 import triton.language as tl
 from torch import Tensor
-from triton.language.extra.cuda import gdc_wait
+from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 from specla.errors import SpeclaError
 from specla.ops.kernels.checks import expect
@@ -89,6 +89,7 @@ def _accept_kernel(
     """One row."""
     if OVERLAP:
         gdc_wait()
+        gdc_launch_dependents()
     i_b = tl.program_id(0).to(tl.int64)
     o_t, o_p = tl.arange(0, BT), tl.arange(0, BP)
     inside = o_t < T

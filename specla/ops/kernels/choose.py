@@ -10,7 +10,7 @@ import torch
 import triton
 import triton.language as tl
 from torch import Tensor
-from triton.language.extra.cuda import gdc_wait
+from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 from specla.errors import SpeclaError
 from specla.ops.kernels.checks import HALVES, WHOLE, expect
@@ -118,6 +118,7 @@ def _merge_kernel(p_score, p_token, p_best, candidates, COUNT: tl.constexpr, BP:
     """The best of all parts at one node, in their order."""
     if OVERLAP:
         gdc_wait()
+        gdc_launch_dependents()
     i_n, o_p = tl.program_id(0).to(tl.int64), tl.arange(0, BP)
     inside = o_p < candidates
     b_score = tl.load(p_score + i_n * candidates + o_p, mask=inside, other=-float("inf"))
@@ -142,6 +143,7 @@ def _nucleus_kernel(p_logits, p_least, p_last, temperature, top_p, vocabulary, B
     """The smallest set of most probable tokens that reaches top_p: equal ones enter in the order of the vocabulary."""
     if OVERLAP:
         gdc_wait()
+        gdc_launch_dependents()
     i_n, o_v = tl.program_id(0).to(tl.int64), tl.arange(0, BV)
     inside = o_v < vocabulary
     b_x = tl.load(p_logits + i_n * vocabulary + o_v, mask=inside, other=-float("inf")).to(tl.float32) / temperature
@@ -216,6 +218,7 @@ def _best_kernel(
     """One part of the vocabulary at one node."""
     if OVERLAP:
         gdc_wait()
+        gdc_launch_dependents()
     i_p, i_n = tl.program_id(0), tl.program_id(1).to(tl.int64)
     i_b, i_t = i_n // T, i_n % T
     o_v = i_p * BV + tl.arange(0, BV)

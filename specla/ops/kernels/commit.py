@@ -9,7 +9,7 @@ import torch
 import triton
 import triton.language as tl
 from torch import Tensor
-from triton.language.extra.cuda import gdc_wait
+from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 from specla.ops.kernels.checks import check_factors, check_path, check_state
 from specla.ops.kernels.launch import Taken, block_of, overlapped, strided
@@ -53,6 +53,7 @@ def _factors_kernel(
     """S <- exp(G_a) S + sum over the path of exp(G_a - G_j) u_j k_j^T, for BV rows of one head's state."""
     if OVERLAP:
         gdc_wait()
+        gdc_launch_dependents()
     i_v, i_bh = tl.program_id(0), tl.program_id(1)
     i_b, i_h = (i_bh // HV).to(tl.int64), i_bh % HV
     p_path += i_b % rows * L

@@ -4,7 +4,7 @@ import torch
 import triton
 import triton.language as tl
 from torch import Tensor
-from triton.language.extra.cuda import gdc_wait
+from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 from specla.ops.kernels.checks import expect
 from specla.ops.kernels.launch import overlapped
@@ -58,6 +58,7 @@ def _oracle_kernel(
     """One row."""
     if OVERLAP:
         gdc_wait()
+        gdc_launch_dependents()
     i_b, o_t, o_r = tl.program_id(0).to(tl.int64), tl.arange(0, BT), tl.arange(0, BR)
     inside = o_t < T
     parents = tl.load(p_parents + o_t, mask=inside, other=-2).to(tl.int32)

@@ -4,7 +4,7 @@ import torch
 import triton
 import triton.language as tl
 from torch import Tensor
-from triton.language.extra.cuda import gdc_wait
+from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 from specla.ops.kernels.checks import check_verify
 from specla.ops.kernels.launch import overlapped, row_stride, side_by_side, strided
@@ -46,6 +46,7 @@ def _parent_pointer_kernel(
     """Some rows of one head's states, node by node."""
     if OVERLAP:
         gdc_wait()
+        gdc_launch_dependents()
     i_v, i_bh = tl.program_id(0), tl.program_id(1)
     i_b, i_h = (i_bh // HV).to(tl.int64), i_bh % HV
     o_k, o_v = tl.arange(0, BK), i_v * BV + tl.arange(0, BV)

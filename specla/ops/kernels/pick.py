@@ -4,7 +4,7 @@ import torch
 import triton
 import triton.language as tl
 from torch import Tensor
-from triton.language.extra.cuda import gdc_wait
+from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 from specla.ops.kernels.checks import check_path, check_state, expect
 from specla.ops.kernels.launch import Taken, overlapped
@@ -38,6 +38,7 @@ def _pick_kernel(
     """BLOCK numbers of the accepted node's state over the committed one; SIZE is a state's."""
     if OVERLAP:
         gdc_wait()
+        gdc_launch_dependents()
     i_s, i_b = tl.program_id(0), tl.program_id(1).to(tl.int64)
     p_path += i_b % rows * L
     length = tl.load(p_length + i_b % rows)

@@ -3,7 +3,7 @@
 import triton
 import triton.language as tl
 from torch import Tensor
-from triton.language.extra.cuda import gdc_wait
+from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 from specla.ops.kernels.checks import check_inputs, check_path, check_state
 from specla.ops.kernels.launch import Taken, overlapped, strided
@@ -52,6 +52,7 @@ def _replay_kernel(
     """Up to `count` nodes of the path, from place `first` on, through BV rows of one head's state, in place."""
     if OVERLAP:
         gdc_wait()
+        gdc_launch_dependents()
     i_v, i_bh = tl.program_id(0), tl.program_id(1)
     i_b, i_h = (i_bh // HV).to(tl.int64), i_bh % HV
     p_path += i_b % rows * L

@@ -3,7 +3,7 @@
 import torch
 import triton
 import triton.language as tl
-from triton.language.extra.cuda import gdc_wait
+from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 from specla.ops.kernels.checks import check_path, check_ring
 from specla.ops.kernels.launch import Taken, overlapped, strided
@@ -64,6 +64,7 @@ def _append_kernel(
     """Some numbers of a row's factors: keys first, then u, then decays and the counts, then the window's channels."""
     if OVERLAP:
         gdc_wait()
+        gdc_launch_dependents()
     i_x, i_b = tl.program_id(0), tl.program_id(1).to(tl.int64)
     p_path += i_b % rows * L
     length = tl.load(p_length + i_b % rows)
@@ -91,7 +92,13 @@ def _append_kernel(
 
 
 def append(
-    ring: Factors, factors: Factors, taken: Taken, filled: Filled, longest: int, moving: Moving | None = None
+    ring: Factors,
+    factors: Factors,
+    taken: Taken,
+    filled: Filled,
+    longest: int,
+    moving: Moving | None = None,
+    after: Filled | None = None,
 ) -> Filled:
     """Put the accepted factors of every row behind those that its ring holds.
 
@@ -102,9 +109,11 @@ def append(
         filled: before.
         longest: the most nodes that a step commits: a ring without room for so many folds next.
         moving: the convolution's window, moved along in the same launch.
+        after: where it is put how full the rings are now; None for new memory. That of `filled` will do where every
+            row has just folded: otherwise programs of this launch still read it.
 
     Returns:
-        How full the rings are now, in new memory, since programs of this launch still read the old.
+        How full the rings are now.
 
     Raises:
         SpeclaError: naming the limit, for tensors that the kernel cannot take.
@@ -114,7 +123,7 @@ def append(
     path, length = taken.path.contiguous(), taken.length.contiguous()
     window, raw = window_of(moving, ring.k)
     k, u, decay = strided(factors.k), strided(factors.u), factors.decay.double().contiguous()
-    after = Filled(torch.empty_like(filled.used), torch.empty_like(filled.fold))
+    after = after or Filled(torch.empty_like(filled.used), torch.empty_like(filled.fold))
     batch, places = ring.k.shape[:2]
     keys, values, heads = ring.k[0, 0].numel(), ring.u[0, 0].numel(), decay.shape[2]
     programs = triton.cdiv(keys, SIZE) + triton.cdiv(values, SIZE) + 1 + triton.cdiv(window.shape[2], CHANNELS)

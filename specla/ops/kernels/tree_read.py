@@ -5,7 +5,7 @@ The state's rows stand in the rows of the products, so outputs come out transpos
 
 import triton
 import triton.language as tl
-from triton.language.extra.cuda import gdc_wait
+from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 from specla.ops.kernels.splits import add_product, add_product_of_halves, halves, product, product_of_halves
 
@@ -165,6 +165,7 @@ def read_kernel(
     p_decay += i_b.to(tl.int64) * T * HV + i_h + o_t * HV
     if OVERLAP:
         gdc_wait()
+        gdc_launch_dependents()
     decay = tl.load(p_decay, mask=nodes, other=0.0)
     grown = tl.exp(decay.to(tl.float32))[None, :]
     # Negative, as M and N are stored: ptxas 12.8 takes a sum of tensor cores for zero where its sign is turned.

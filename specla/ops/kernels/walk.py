@@ -53,7 +53,8 @@ class Walker:
         pending: committed factors that the state does not hold, and which rows fold them.
         stored: where boundary states go; None where none are kept.
         tiles: None for what was measured to be fast.
-        bank: where factors go; None for new memory.
+        bank: where factors go; None for new memory. With a bank the state is read before the kernel in front has ended:
+            whoever has one sees to it that nothing there writes it.
 
     Raises:
         SpeclaError: naming the limit, for tensors that the kernel cannot take.
@@ -77,6 +78,7 @@ class Walker:
         self._out = inputs.v.new_empty(inputs.v.shape, dtype=torch.float32)
         self._u, self._decay = factor_memory(inputs, bank)
         self._keeps, self._tiles = stored is not None, tiles
+        self._early = bank is not None
         self._held = Held.of(*pending, inputs.g)
 
     def run(self, wave: Wave) -> None:
@@ -108,6 +110,7 @@ class Walker:
             H=self.inputs.k.shape[2], HV=value_heads, K=key_size, V=value_size,
             BK=triton.next_power_of_2(key_size), BV=values,
             BR=max(16, triton.next_power_of_2(self._held.places)), TABLES=wave is not None, KEEPS=self._keeps,
+            EARLY=self._early and wave is None and start < 0,
             num_warps=warps, **self._held.flags, **overlapped(self.state),
         )  # fmt: skip
 

@@ -11,7 +11,7 @@ so that one pass over the state serves k and q.
 
 import triton
 import triton.language as tl
-from triton.language.extra.cuda import gdc_wait
+from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 
 @triton.jit
@@ -155,15 +155,18 @@ def walk_kernel(
     COUNTED: tl.constexpr,
     FOLDS: tl.constexpr,
     ALL_FOLD: tl.constexpr,
+    EARLY: tl.constexpr,
     OVERLAP: tl.constexpr,
 ):
     """One chain of a wave.
 
     With TABLES, [chains, L], of its nodes and of the slots their states are kept in (-1: nowhere); without, L nodes
-    from `first` on, each with a slot of its own number, from the state in slot `start`.
+    from `first` on, each with a slot of its own number, from the state in slot `start`. EARLY, the committed state is
+    on its way before the kernel in front has ended.
     """
-    if OVERLAP:
+    if OVERLAP and not EARLY:
         gdc_wait()
+        gdc_launch_dependents()
     i_v, i_c, i_bh = tl.program_id(0), tl.program_id(1), tl.program_id(2)
     i_b, i_h = (i_bh // HV).to(tl.int64), i_bh % HV
     o_k, o_v = tl.arange(0, BK), i_v * BV + tl.arange(0, BV)
@@ -186,6 +189,9 @@ def walk_kernel(
     if slot >= 0:
         p_start = p_stored + slot.to(tl.int64) * stored_slot
     b_s = tl.load(p_start + o_s, mask=inside, other=0.0)
+    if OVERLAP and EARLY:
+        gdc_wait()
+        gdc_launch_dependents()
     b_q, b_k, b_v, g, beta = load_node(p_q, p_k, p_v, p_g, p_beta, node, q_node, k_node, v_node, o_k, o_v, HV, K, V)
     # Only the programs of the first rows keep account of the decay.
     decay = tl.load(p_decay + parent * HV, mask=(i_v == 0) & (parent >= 0), other=0.0)

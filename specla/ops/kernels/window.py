@@ -4,7 +4,7 @@ import torch
 import triton
 import triton.language as tl
 from torch import Tensor
-from triton.language.extra.cuda import gdc_wait
+from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 from specla.ops.kernels.checks import check_path, check_window
 from specla.ops.kernels.launch import overlapped
@@ -68,6 +68,7 @@ def _move_kernel(
     """A block of channels of one row."""
     if OVERLAP:
         gdc_wait()
+        gdc_launch_dependents()
     i_c, i_b = tl.program_id(0), tl.program_id(1).to(tl.int64)
     length = tl.load(p_length + i_b % rows)
     if length > 0:

@@ -59,7 +59,8 @@ class VerifyStrategy(ABC):
             tree: that `supports` accepts.
             known: committed factors that the state does not hold.
             fold: rows, see `Fold`. After a fold G counts from zero, else from the last fold.
-            bank: on a GPU, where the factors go instead of into new memory.
+            bank: on a GPU, where the factors go instead of into new memory. The kernel in front must then not write the
+                state, which is read before that one has ended.
 
         Returns:
             float32 outputs, factors whose u and decay may be views, states.
