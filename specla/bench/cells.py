@@ -27,6 +27,7 @@ COMMANDS: Mapping[str, tuple[tuple[str, str | None], ...]] = {
     ),
     "bench gpu": (
         (END_TO_END, "gpu-e2e"),
+        (END_TO_END, "gpu-mini"),
         ("ablate verify", "gpu-verify"),
         ("ablate recover", "gpu-recover"),
         ("ablate defer", "gpu-defer"),

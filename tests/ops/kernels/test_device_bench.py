@@ -1,0 +1,97 @@
+"""Windows on a device: as long as the gate's decode says, the same text every time, and depths chosen late."""
+
+import time
+from typing import Any
+
+import pytest
+import torch
+
+from specla.bench.cases.e2e import EndToEnd
+from specla.bench.measure import Method
+from specla.bench.on_device import DeviceMethod
+from specla.bench.plan import plan
+from specla.bench.run import prepare
+from specla.engine.device import DeviceDecoding
+from tests.ops.kernels.replays import replays
+
+WORDS = "model=gdn-tiny model.weights=random workload.prompts=1 workload.prompt_tokens=8 workload.max_new_tokens=9 "
+WORDS += "drafter=oracle topology=chain topology.length=2 engine.verify=tree engine.recover=factors_deferred"
+CUDA = torch.cuda.is_available()
+
+
+class HostEvent:
+    """An event of a device that does everything at once."""
+
+    def __init__(self, enable_timing: bool = False) -> None:
+        self.at = 0.0
+
+    def record(self) -> None:
+        self.at = time.perf_counter()
+
+    def synchronize(self) -> None:
+        pass
+
+    def elapsed_time(self, other: "HostEvent") -> float:
+        return (other.at - self.at) * 1e3
+
+
+class HostReport:
+    """What a cycle did, at once."""
+
+    def __init__(self, log: Any, texts: Any, cycle: int) -> None:
+        self.done = HostEvent()
+        self.done.record()
+        self._parts = (log.accepted[cycle].tolist(), log.kept[cycle].tolist(), texts.finished.tolist())
+
+    def read(self) -> Any:
+        return self._parts
+
+
+@pytest.fixture
+def methods(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """From words to the methods of their cells, AR's first."""
+    if not CUDA:
+        monkeypatch.setattr(torch.cuda, "Event", HostEvent)
+        monkeypatch.setattr("specla.engine.device.CudaGraphs", replays)
+        monkeypatch.setattr(
+            DeviceDecoding, "report", lambda self, cycle: HostReport(self.log, self.texts, cycle), raising=True
+        )
+
+    def make(words: str) -> list[DeviceMethod]:
+        device = "device=cuda dtype=float32" if CUDA else "device=cpu"
+        works = prepare(plan("bench e2e", f"{WORDS} {device} {words}".split())).works
+        (work,) = (work for work in works if isinstance(work, EndToEnd))
+        return [DeviceMethod(cell, work.subject) for cell in work.cells]
+
+    return make
+
+
+@torch.inference_mode()
+def test_windows_emit_what_the_gate_saw(methods: Any) -> None:
+    ar, oracle = methods("drafter.alpha=0.7")
+    (item,) = ar.subject.items
+    expected = Method(ar.cell, ar.subject).decode(item)[0].emitted if not CUDA else ar.subject.reference(item)
+    for method in (ar, oracle):
+        decoded, steps = method.decode(item)
+        method.texts[item.index] = decoded.emitted
+        assert decoded.emitted == expected
+        for _ in range(2):
+            timed = method.time(item)
+            assert not method.departed and timed.steps == len(steps) and timed.seconds > 0
+            assert timed.tokens == 8 and timed.split.verify > 0
+        method.texts[item.index] = [[*expected[0][:4], expected[0][4] + 1, *expected[0][5:]]]
+        method.time(item)
+        assert "left the text that the gate saw" in method.departed
+        method.release()
+    assert oracle.first_steps(item, 2).steps == 2
+
+
+@torch.inference_mode()
+def test_depths_are_chosen_from_late_counters(methods: Any) -> None:
+    ar, method = methods("drafter.alpha=0.7 engine.adaptive=true")
+    (item,) = method.subject.items
+    decoded, _ = method.decode(item)
+    method.texts[item.index] = decoded.emitted
+    timed = method.time(item)
+    assert decoded.emitted == ar.subject.reference(item) and not method.departed
+    assert 0 < timed.steps <= 8 and timed.tokens <= 8 and "adaptive: no drafts in" in method.why
