@@ -100,6 +100,13 @@ def _take_known(
     return b_s, tl.where(folds, 0.0, total)
 
 
+@triton.jit
+def _proceed():
+    """Wait for the kernel in front, and let the one behind begin."""
+    gdc_wait()
+    gdc_launch_dependents()
+
+
 @triton.jit(do_not_specialize=["T", "L", "R", "first", "start"])
 def walk_kernel(
     p_state,
@@ -161,12 +168,10 @@ def walk_kernel(
     """One chain of a wave.
 
     With TABLES, [chains, L], of its nodes and of the slots their states are kept in (-1: nowhere); without, L nodes
-    from `first` on, each with a slot of its own number, from the state in slot `start`. EARLY, the committed state is
-    on its way before the kernel in front has ended.
+    from `first` on, each with a slot of its own number, from the state in slot `start`. EARLY reads it before waiting.
     """
     if OVERLAP and not EARLY:
-        gdc_wait()
-        gdc_launch_dependents()
+        _proceed()
     i_v, i_c, i_bh = tl.program_id(0), tl.program_id(1), tl.program_id(2)
     i_b, i_h = (i_bh // HV).to(tl.int64), i_bh % HV
     o_k, o_v = tl.arange(0, BK), i_v * BV + tl.arange(0, BV)
@@ -190,14 +195,12 @@ def walk_kernel(
         p_start = p_stored + slot.to(tl.int64) * stored_slot
     b_s = tl.load(p_start + o_s, mask=inside, other=0.0)
     if OVERLAP and EARLY:
-        gdc_wait()
-        gdc_launch_dependents()
+        _proceed()
     b_q, b_k, b_v, g, beta = load_node(p_q, p_k, p_v, p_g, p_beta, node, q_node, k_node, v_node, o_k, o_v, HV, K, V)
     # Only the programs of the first rows keep account of the decay.
     decay = tl.load(p_decay + parent * HV, mask=(i_v == 0) & (parent >= 0), other=0.0)
     if KNOWN:  # noqa: SIM102
-        # A chain that starts from another's state starts from one that holds them already.
-        if slot < 0:
+        if slot < 0:  # Another's state holds them already.
             p_known_k += i_b * known_k_row + (i_h // (HV // H)) * K
             p_known_u += i_b * known_u_row + i_h * V
             p_known_decay += i_b * known_nodes * HV + i_h
@@ -222,7 +225,6 @@ def walk_kernel(
         tl.store(p_decay + node * HV, decay, mask=i_v == 0)
         if KEEPS:
             keep = tl.load(p_keeps + i) if TABLES else first + i
-            if keep >= 0:
-                tl.store(p_stored + keep.to(tl.int64) * stored_slot + o_s, b_s, mask=inside)
+            tl.store(p_stored + keep.to(tl.int64) * stored_slot + o_s, b_s, mask=inside & (keep >= 0))
         node = then
         b_q, b_k, b_v, g, beta = n_q, n_k, n_v, n_g, n_beta
