@@ -36,7 +36,9 @@ def _pick(state: Tensor, states: tuple[Tensor, ...], path: Tensor, length: Tenso
     from specla.ops.kernels.pick import pick_state
 
     batch = states[0].shape[0]
-    paths, lengths = (repeat_rows(x, state.shape[0]).split(batch) for x in (path, length))
+    paths, lengths = (repeat_rows(x, len(states) * batch) for x in (path, length))
+    # A single row is that of all.
+    paths, lengths = (x.expand(len(states) * batch, *x.shape[1:]).split(batch) for x in (paths, lengths))
     windows: list[Moving | None] = [None] * len(states)
     if moving is not None:
         windows = [Moving(*parts) for parts in zip(*(x.split(batch) for x in moving), strict=True)]

@@ -6,7 +6,7 @@ from torch import Tensor
 
 from specla.errors import SpeclaError
 from specla.ops.conv import commit_window, move_window
-from specla.ops.recover import get_recover
+from specla.ops.recover import get_recover, snapshot
 from specla.ops.recover.base import Record
 from specla.ops.reference import reference_commit, reference_verify
 from specla.ops.types import Factors, HeadShape, Moving, NodeInputs, TreeTensors
@@ -203,3 +203,17 @@ def test_a_long_chain(device: torch.device) -> None:
     factors = Factors(inputs.k.to(device), truth.factors.u.float().to(device), truth.factors.decay.double().to(device))
     commit_factors(live, factors, Taken(path.to(device), length.to(device)))
     assert_close(live.cpu(), expected, "commit_split")
+
+
+@pytest.mark.parametrize("batch", [1, 2])
+def test_states_of_several_layers_are_picked_along_the_paths_of_one(batch: int, device: torch.device) -> None:
+    layers, nodes, size = 3, 4, 16
+    generator = torch.Generator().manual_seed(batch)
+    states = [torch.randn(batch, nodes, 1, size, size, generator=generator).to(device) for _ in range(layers)]
+    state = torch.zeros(layers * batch, 1, size, size, device=device)
+    path = torch.tensor([[0, 2, 3], [0, 1, 1]], device=device)[:batch]
+    length = torch.tensor([3, 2], device=device)[:batch]
+    snapshot._pick(state, tuple(states), path, length, None)
+    for layer in range(layers):
+        for row, node in enumerate((3, 1)[:batch]):
+            assert torch.equal(state[layer * batch + row], states[layer][row, node])
