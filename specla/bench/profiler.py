@@ -1,8 +1,9 @@
 """Profiles of decoding cycles on a GPU: which kernels they are made of, how long each takes, what they must move.
 
-A profiler stays attached to the device and slows launches down, so cells are profiled when a run has timed everything.
+A profiler may stay attached to the device and slow launches down: cells are profiled when a run has timed everything.
 """
 
+import gc
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -35,6 +36,8 @@ class Profiling:
 
     def take(self) -> CellProfile:
         """Replay a few cycles under the profiler. Raises whatever the profiler, the memory or the device refuse."""
+        # A decoding and its cycles hold each other, and so the memory of the one before, until they are collected.
+        gc.collect()
         method = make_method(self.cell, self.subject, self.table, self.recover)
         try:
             replay = method.replay(self.subject.items[0], CYCLES)
@@ -104,7 +107,9 @@ def kernel_times(work: Run, cycles: int, settle: Run) -> tuple[KernelTime, ...]:
 def cycle_bytes(
     cost: ModelCost, batch: int, nodes: int, longest: int, recover: Recovery, committed: float
 ) -> dict[str, int]:
-    """By part, the bytes that the profiled cycles must move: mean of a cycle, activations of other parts left out.
+    """By part, the bytes that the profiled cycles must move: mean of a cycle whose rows all go on.
+
+    Activations of other parts are left out, as in `specla.models.cost`.
 
     Args:
         cost: of the model.

@@ -191,6 +191,7 @@ def run_cells(
             if one.cell is baseline:
                 ar_record = record
         instruments.to_profile += to_profile(left, label, table)
+    ar.release()
     if ar_record is not None and len(others) > BLOCK:
         # AR's own figures are of all that it was timed for, not of the first methods' company alone.
         events.record(replace(ar_record, samples=tuple(ar_samples)))
