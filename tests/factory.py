@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from specla.bench.kernel_times import CellProfile, KernelTime
 from specla.bench.record import KernelSample, Lossless, Method, Record, Sample, Split, Status, TopologyInfo
 from specla.bench.store import RunFolder
 from specla.bench.tally import Counts, Tally
@@ -200,9 +201,28 @@ def alpha_sweep(noise: float = 0.02, repeats: int = 5) -> list[Record]:
     return records
 
 
-def write_run(folder: Path, records: Iterable[Record], env: Mapping[str, Any] | None = None, slug: str = "run") -> Path:
-    """A run folder under `folder` that holds `records`."""
+def cell_profile(record: Record) -> CellProfile:
+    """Two kernels of a cell's cycle, the bytes of one of their parts known."""
+    method = record.method
+    label = " ".join((method.verify, "oracle", method.topology, record.workload))
+    kernels = (KernelTime("matrix_kernel", "products", 72, 5.0), KernelTime("walk_kernel", "delta rule", 24, 5.0))
+    moved = {"products": 900_000_000, "commit": 1}
+    return CellProfile(
+        record.fingerprint, label, record.overrides, record.batch, record.nodes, 4, 400.0, kernels, moved
+    )
+
+
+def write_run(
+    folder: Path,
+    records: Iterable[Record],
+    env: Mapping[str, Any] | None = None,
+    slug: str = "run",
+    profiles: Iterable[CellProfile] = (),
+) -> Path:
+    """A run folder under `folder` that holds `records`, and profiles of some of them."""
     with RunFolder.open(folder, slug, "0123456789abcdef", "device: cuda\n", ENV if env is None else env) as run:
         for record in records:
             run.append(record)
+        for profile in profiles:
+            run.write_profile(profile)
     return run.path

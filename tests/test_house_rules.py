@@ -42,7 +42,10 @@ EXCEPTIONS: dict[str, tuple[int, str]] = {}
 NO_TORCH = (
     *("specla.errors", "specla.interrupt", "specla.topology", "specla.best_tree"),
     *("specla.models.config", "specla.models.cost"),
-    *(f"specla.bench.{name}" for name in ("settings", "plan", "record", "stats", "store", "summary", "machine")),
+    *(
+        f"specla.bench.{name}"
+        for name in ("settings", "plan", "record", "kernel_times", "stats", "store", "summary", "machine")
+    ),
 )
 """What answers without torch, the report's modules and those of the command line besides: planning and records."""
 HELP_SECONDS = 0.3

@@ -7,6 +7,7 @@ import torch
 
 from specla.bench.bandwidth import Bandwidth, measure_bandwidth
 from specla.bench.clock import Run, clock_for
+from specla.bench.profiler import Profiling
 from specla.ops.shape import HeadShape
 from specla.ops.verify import DispatchTable, measure_dispatch
 from specla.ops.verify.auto import Timing
@@ -26,6 +27,8 @@ class Instruments:
         self.device, self.clock, self._log = device, clock_for(device), log
         self.dispatch: list[dict[str, Any]] = []
         """Every measurement that `auto` chose by, as dispatch.json has it: heads, dtype, tree, batch, times."""
+        self.to_profile: list[Profiling] = []
+        """Cells whose kernels are looked at when everything was timed."""
         self._bandwidths: dict[int, Bandwidth] = {}
         self._tables: dict[tuple[HeadShape, torch.dtype, int, int], DispatchTable] = {}
 

@@ -139,6 +139,15 @@ class Method:
         tokens = sum(len(tokens) for step in steps for tokens in step.emitted)
         return Timed(seconds, tokens, len(steps), Split(*phases)), decoding.emitted
 
+    @property
+    def replays(self) -> bool:
+        """Whether `replay` runs the cycles that a window times."""
+        return False
+
+    def replay(self, item: Item, cycles: int) -> Callable[[], object]:
+        """What runs so many cycles from the start of an item on, and as many more each time it is called again."""
+        raise SpeclaError(f"engine={self.cell.method.engine}: replays no cycles here")
+
     def release(self) -> None:
         """Give back what was held for decoding; what was found stays."""
 

@@ -4,8 +4,9 @@ A window is as many cycles as the gate's decode took until its first row ended. 
 the same every time, so that is known beforehand, and checked afterwards.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 from statistics import mean
 
@@ -151,6 +152,14 @@ class DeviceMethod(Method):
         engine.advance(most)
         seconds = self.clock.now() - started
         return Timed(seconds, int(engine.log.kept[:most].sum()), most, split)
+
+    @property
+    def replays(self) -> bool:
+        # Cycles of whatever depth was chosen are no one graph.
+        return self.adaptive is None
+
+    def replay(self, item: Item, cycles: int) -> Callable[[], object]:
+        return partial(self.engine(item).advance, cycles)
 
     def compare(self, item: Item, emitted: Sequence[Sequence[int]]) -> None:
         """Note a text that is not the gate's, unless depths that depended on times led to another near tie."""

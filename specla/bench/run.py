@@ -1,7 +1,7 @@
 """A whole run: plan, load, measure what is not measured yet, and leave a run folder behind."""
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -10,7 +10,7 @@ import yaml
 
 from specla.bench.cases import prepare_work
 from specla.bench.cases.e2e import EndToEnd
-from specla.bench.cases.work import Events, Work, interruptible
+from specla.bench.cases.work import ERRORS, Events, Work, interruptible
 from specla.bench.cells import Cell, Plan
 from specla.bench.clock import clock_for
 from specla.bench.estimate import estimate
@@ -18,12 +18,14 @@ from specla.bench.fla_model import obstacle
 from specla.bench.instruments import Instruments
 from specla.bench.machine import code_digest, device_name, machine_record
 from specla.bench.planned import planned_record
+from specla.bench.profiler import Profiling
 from specla.bench.record import Record, Status
 from specla.bench.settings import to_plain
 from specla.bench.store import RunFolder
 from specla.bench.subject import require_device, resolve_device, resolve_dtype
 from specla.bench.summary import Document, build_document
-from specla.errors import MeasurementError
+from specla.errors import MeasurementError, told
+from specla.interrupt import check
 
 
 @dataclass(frozen=True)
@@ -176,12 +178,30 @@ def run(prepared: Prepared, out: Path, slug: str, resume: bool, observer: Observ
                     torch.set_num_threads(work.cells[0].settings.threads or all_threads)
                     work.measure(cells, prepared.planned, own, interruptible(Events(keep, observer.tick, log)))
                     folder.write_dispatch([row for one in instruments.values() for row in one.dispatch])
+            _profile([one for own in instruments.values() for one in own.to_profile], folder, log)
         finally:
             torch.set_num_threads(all_threads)
             result = document()
             folder.write_summary(result)
             folder.log(f"ended: {result['status']}")
         return RunResult(folder.path, result)
+
+
+def _profile(cells: Sequence[Profiling], folder: RunFolder, log: Callable[[str], None]) -> None:
+    """Look at the kernels of cells, now that no window is left to be disturbed; what cannot be profiled is told."""
+    failed: dict[str, list[str]] = {}
+    if cells:
+        log(f"profiling the kernels of {len(cells)} cell{'s' * (len(cells) > 1)}")
+    for cell in cells:
+        check()
+        try:
+            found = cell.take()
+        except ERRORS as error:
+            failed.setdefault(told(error), []).append(cell.label)
+        else:
+            folder.write_profile(found)
+    for reason, labels in failed.items():
+        log(f"no profile of {', '.join(labels)}: {reason}")
 
 
 def choose_trees(prepared: Prepared, observer: Observer) -> list[Record]:

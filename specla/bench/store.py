@@ -1,5 +1,5 @@
 """Run folders: `runs/<slug>-<fp12>/` with config.yaml, env.json, records.jsonl, summary.json and log.txt, and with
-dispatch.json where `auto` chose by what it measured.
+dispatch.json where `auto` chose by what it measured, and profile.json where kernels were looked at.
 
 A record is on the disk when `append` returns, so a run that was killed goes on where it stopped. A last line cut short
 by a crash is dropped with a note.
@@ -19,6 +19,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from specla.bench.codec import encode
+from specla.bench.kernel_times import CellProfile
 from specla.bench.record import Record, Status, from_json, latest, to_json
 from specla.errors import SpeclaError
 from specla.interrupt import unbroken
@@ -29,6 +30,7 @@ CONFIG = "config.yaml"
 SUMMARY = "summary.json"
 LOG = "log.txt"
 DISPATCH = "dispatch.json"
+PROFILE = "profile.json"
 _MEND = "restore the file, delete the line, or measure again into another --out"
 FINISHED = (Status.PASSED, Status.NOT_APPLICABLE)
 """What a resumed run does not measure again; failed and inconclusive cells get another try."""
@@ -221,13 +223,22 @@ class RunFolder:
         """Write dispatch.json: these measurements, and those of earlier sessions that none of them repeats."""
         if not rows:
             return
-        try:
-            before = json.loads((self.path / DISPATCH).read_text(encoding="utf-8"))
-            earlier = [row for row in before if isinstance(row, dict)]
-        except (OSError, ValueError, TypeError):
-            earlier = []
-        by_case = {json.dumps({**row, "times_us": None}, sort_keys=True): row for row in (*earlier, *rows)}
+        rows = (*self._rows(DISPATCH), *rows)
+        by_case = {json.dumps({**row, "times_us": None}, sort_keys=True): row for row in rows}
         write_atomically(self.path / DISPATCH, json_text(list(by_case.values())))
+
+    def write_profile(self, cell: CellProfile) -> None:
+        """Add a cell to profile.json, in place of an earlier profile of it."""
+        earlier = [row for row in self._rows(PROFILE) if row.get("fingerprint") != cell.fingerprint]
+        write_atomically(self.path / PROFILE, json_text([*earlier, cell]))
+
+    def _rows(self, name: str) -> list[dict[str, Any]]:
+        """What earlier sessions left in a file of rows; one that is damaged is begun anew."""
+        try:
+            rows = json.loads((self.path / name).read_text(encoding="utf-8"))
+            return [row for row in rows if isinstance(row, dict)]
+        except (OSError, ValueError, TypeError):
+            return []
 
     def log(self, line: str) -> None:
         """Add a line, with the time, to log.txt."""

@@ -13,7 +13,7 @@ from pathlib import Path
 import pandas as pd
 
 from specla.bench.record import SCHEMA, to_json
-from specla.bench.store import CONFIG, DISPATCH, ENV, RECORDS, SUMMARY, json_text
+from specla.bench.store import CONFIG, DISPATCH, ENV, PROFILE, RECORDS, SUMMARY, json_text
 from specla.bench.summary import Document, DocumentStatus, overall_status
 from specla.errors import SpeclaError
 from specla.report.acceptance import acceptance_plot
@@ -123,7 +123,7 @@ def _keep(run: Run, folder: Path) -> None:
     folder.mkdir(parents=True)
     lines = "".join(to_json(record) + "\n" for record in run.records)
     (folder / RECORDS).write_bytes(lines.encode() + run.tail)
-    for name in (ENV, CONFIG, DISPATCH):
+    for name in (ENV, CONFIG, DISPATCH, PROFILE):
         if (run.path / name).is_file():
             shutil.copyfile(run.path / name, folder / name)
 

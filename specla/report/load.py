@@ -12,8 +12,9 @@ from typing import Any
 import pandas as pd
 
 from specla.bench import stats
+from specla.bench.kernel_times import CellProfile, read_profiles
 from specla.bench.record import Record, Status, latest
-from specla.bench.store import CONFIG, ENV, RECORDS, RecordFile, read_records
+from specla.bench.store import CONFIG, ENV, PROFILE, RECORDS, RecordFile, read_records
 from specla.bench.summary import Cell, build_cells, speedup_to_ar
 from specla.errors import SpeclaError
 from specla.report.find import find_runs
@@ -37,6 +38,7 @@ class Run:
     """What is missing or was left out, one clear line each; empty for a whole run."""
     tail: bytes
     """What stands of a last record that was cut short."""
+    profiles: tuple[CellProfile, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -137,7 +139,7 @@ def _read_run(path: Path, name: str, found: RecordFile, done: Collection[str]) -
         raise SpeclaError(f"{path / ENV}: damaged ({error})") from None
     if not (path / CONFIG).is_file():
         notes.append(f"{CONFIG} is missing")
-    return Run(path, name, found.records, env, tuple(notes), found.tail)
+    return Run(path, name, found.records, env, tuple(notes), found.tail, read_profiles(path / PROFILE))
 
 
 def _cell_row(index: int, record: Record, cell: Cell, run: Run) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from typing import Any
 
 from specla.report.claims import Judged
 from specla.report.evidence import with_drafts_only
+from specla.report.kernel_appendix import appendix
 from specla.report.kernel_tables import HEADINGS, kernel_markdown
 from specla.report.length import length_markdown
 from specla.report.load import Loaded, Run
@@ -49,6 +50,7 @@ def report_markdown(
     text += bullet_list(unmeasured_sentences(loaded)) + "\n"
     text += "".join(_section_text(section, plots, loaded) for section, plots in parts)
     text += "## Measured on\n\n" + "\n".join(_run_text(run) for run in loaded.runs)
+    text += appendix(loaded)
     return text + "\nEvery figure is computed from `records/`; `specla report` on this folder rebuilds the report.\n"
 
 

@@ -19,6 +19,7 @@ from specla.bench.measure import Method, fastest_ar, gate, make_method, time_blo
 from specla.bench.normalise import END_TO_END
 from specla.bench.planned import settled_record
 from specla.bench.profile import profile_digest
+from specla.bench.profiler import to_profile
 from specla.bench.record import Bytes, Lossless, Record, Sample, Status
 from specla.bench.settings import ModelSettings, Settings
 from specla.bench.subject import Subject, Target, load_target, resolve_device, resolve_dtype
@@ -179,14 +180,18 @@ def run_cells(
         ar_samples += samples[0]
         timed = [baseline, *(one.cell for one in sound)]
         by_cell = {cell.config_hash: taken for cell, taken in zip(timed, samples, strict=True)}
+        left: list[tuple[Method, Record]] = []
         seconds = round((time.monotonic() - clock) / max(1, len(gated)), 3)
         for one in gated:
             taken = by_cell.get(one.cell.config_hash, [])
             record = _measured(planned[one.cell.config_hash], one, taken, instruments.bandwidth)
             record = replace(record, started=started, seconds=seconds)
             events.record(record)
+            left.append((one.method, record))
             if one.cell is baseline:
                 ar_record = record
+        instruments.to_profile += to_profile(left, label, table)
+    ar.release()
     if ar_record is not None and len(others) > BLOCK:
         # AR's own figures are of all that it was timed for, not of the first methods' company alone.
         events.record(replace(ar_record, samples=tuple(ar_samples)))
