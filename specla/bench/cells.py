@@ -27,7 +27,9 @@ COMMANDS: Mapping[str, tuple[tuple[str, str | None], ...]] = {
     ),
     "bench gpu": (
         (END_TO_END, "gpu-e2e"),
+        (END_TO_END, "gpu-batch"),
         (END_TO_END, "gpu-mini"),
+        (END_TO_END, "gpu-fla"),
         ("ablate verify", "gpu-verify"),
         ("ablate recover", "gpu-recover"),
         ("ablate defer", "gpu-defer"),
