@@ -80,15 +80,15 @@ def generations(tree: DraftTree) -> list[list[int]]:
 
 def level_of(paths: list[list[int]], above: int, width: int, device: torch.device) -> Level:
     """The level of nodes whose ancestors, root and committed tokens aside, are these of the `above` that have run."""
-    ancestors = torch.zeros(1, len(paths), above, dtype=torch.bool)
+    unrelated = torch.ones(1, 1, len(paths), above, dtype=torch.bool)
     places = torch.empty(1, len(paths), width, dtype=torch.int64)
     for i, path in enumerate(paths):
-        ancestors[0, i, path] = True
+        unrelated[0, 0, i, path] = False
         # The window's W - 1 places come first, then those that have run, then this level.
         seen = [*range(width - 1), *(width - 1 + slot for slot in path), width - 1 + above + i]
         places[0, i] = torch.tensor(seen[-width:])
-    parents = torch.tensor([[path[-1] if path else -1 for path in paths]])
-    return Level(ancestors.to(device), parents.to(device), places.to(device))
+    parents = torch.tensor([[path[-1] + 1 if path else 0 for path in paths]])
+    return Level(unrelated.to(device), parents.to(device), places.to(device))
 
 
 def draft_tree(
@@ -112,7 +112,7 @@ def draft_tree(
         places = (rows.shape[0], predicted.shape[1])
         positions = (lengths + depth + 1)[:, None].expand(places)
         scores = network.scores(predicted, sampling, rows[:, None].expand(places), positions)
-        best = scores.argmax(-1, keepdim=True) if planned.width == 1 else best_of(scores, planned.width)
+        best = scores.max(-1, keepdim=True).indices if planned.width == 1 else best_of(scores, planned.width)
         tokens = network.tokens(best.flatten(1)[:, planned.children])
         drafted.append(tokens)
         if planned.level is not None:

@@ -6,23 +6,19 @@ on what the level above predicted, leaving the state as it is.
 """
 
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 import torch
 from torch import Tensor
 
 from specla.models.drafter_checkpoint import TrainedDrafter
 from specla.models.gated_deltanet import GatedDeltaNetLM
-from specla.models.layers import LayerState
-from specla.ops.level import Level, conv_level, read_level
+from specla.ops.conv import conv_places
+from specla.ops.level import Above, Level, commit_line, committed, read_level
 from specla.ops.linear import PackedLinear
 from specla.ops.noise import gumbel_noise_at
-from specla.ops.recover import Record, get_recover
 from specla.ops.rows import take_nodes
 from specla.ops.sampling import Sampling, log_probabilities
-from specla.ops.types import Factors, Moving, TreeTensors
-from specla.ops.verify import get_verify
-from specla.topology import chain
 
 
 @dataclass
@@ -38,19 +34,6 @@ class DrafterState:
     recurrent: Tensor
     window: Tensor
     predicted: Tensor
-
-
-@dataclass(frozen=True)
-class Drafted:
-    """Nodes below the root that have run; None and nothing for none.
-
-    Attributes:
-        raw: [B, P, C], their inputs of the convolution.
-        factors: of the P nodes.
-    """
-
-    raw: Tensor
-    factors: Factors
 
 
 class AlignedNetwork:
@@ -69,7 +52,6 @@ class AlignedNetwork:
         self.ids = None if count == size else trained.order[:count].sort().values
         """[V'] int64, the tokens drafted from; None for all."""
         self._head = None if self.ids is None else PackedLinear(target.lm_head.weight[self.ids])
-        self._verify, self._commit = get_verify("tree"), get_recover("factors")
 
     @cached_property
     def everything(self) -> Tensor:
@@ -99,21 +81,22 @@ class AlignedNetwork:
             tokens: [B, L] int64, the token after each: the last valid one is the row's root.
             length: [B] int64, how many of the L count.
         """
-        attn = self.net.block.attn
-        tree = _chain_tensors(hidden.shape[1], hidden.device, state.window.shape[1] + 1)
-        entered = self.net.enter(hidden, self.target.model.embeddings(tokens))
-        layer = LayerState(state.recurrent, state.window)
-        raw, gate, inputs = attn.node_inputs(self.net.block.attn_norm(entered), tree, layer.window)
-        output = self._verify.verify(state.recurrent, inputs, tree)
+        attn, kept = self.net.block.attn, state.window.shape[1]
+        at, places = _line(hidden.shape[1], kept + 1, hidden.device)
+        entered = self._enter(hidden, tokens)
+        raw, gate, a, b = attn.project(self.net.block.attn_norm(entered))
+        seen = torch.cat((state.window, raw), dim=1)
+        inputs = attn.delta_inputs(conv_places(seen, *attn._conv_weights(), places), a, b)
+        valid = (at < length[:, None])[..., None]
+        inputs = inputs._replace(g=inputs.g * valid, beta=inputs.beta * valid)
+        last = (length - 1).clamp_(min=0)
+        out = commit_line(state.recurrent, inputs, last)
+        state.window.copy_(take_nodes(seen, length[:, None] + at.new_tensor(range(kept))))
         # Only the last one's prediction is read.
-        last = (length - 1).clamp(min=0)[:, None]
-        out, kept = take_nodes(output.out, last), take_nodes(entered, last)
-        mixed = kept + attn.finish(out, None if gate is None else take_nodes(gate, last), kept.dtype)
+        before = take_nodes(entered, last[:, None])
+        mixed = before + attn.finish(out, None if gate is None else take_nodes(gate, last[:, None]), before.dtype)
         predicted = self.net.leave(mixed)[:, 0]
         state.predicted.copy_(torch.where((length > 0)[:, None], predicted, state.predicted))
-        path = torch.arange(hidden.shape[1], device=hidden.device)[None].expand(hidden.shape[0], -1)
-        moving = Moving(state.window, raw.contiguous())
-        self._commit.commit(state.recurrent, Record(factors=output.factors), path, length, moving)
 
     def scores(self, hidden: Tensor, sampling: Sampling, rows: Tensor, positions: Tensor) -> Tensor:
         """The scores of the tokens of `ids`, whose order is that of the drafts.
@@ -141,12 +124,12 @@ class AlignedNetwork:
         return places if self.ids is None else self.ids[places]
 
     def descend(
-        self, state: DrafterState, above: Drafted | None, hidden: Tensor, tokens: Tensor, level: Level
-    ) -> tuple[Tensor, Drafted]:
+        self, state: DrafterState, above: Above | None, hidden: Tensor, tokens: Tensor, level: Level
+    ) -> tuple[Tensor, Above]:
         """Run one more level of drafts; the state is left alone.
 
         Args:
-            above: the nodes that have run.
+            above: the nodes that have run; None for none.
             hidden: [B, M, hidden], what their parents predicted of themselves: the hidden state before each new token.
             tokens: [B, M] int64, of the new nodes.
             level: where they stand.
@@ -155,23 +138,20 @@ class AlignedNetwork:
             (their predictions [B, M, hidden], all nodes that have run, these last).
         """
         attn = self.net.block.attn
-        entered = self.net.enter(hidden, self.target.model.embeddings(tokens))
+        above = committed(state.recurrent, state.window) if above is None else above
+        entered = self._enter(hidden, tokens)
         raw, gate, a, b = attn.project(self.net.block.attn_norm(entered))
-        drafted = raw if above is None else torch.cat((above.raw, raw), dim=1)
-        seen = torch.cat((state.window, drafted), dim=1)
-        inputs = attn.delta_inputs(conv_level(seen, level.places, *attn._conv_weights()), a, b)
-        out, factors = read_level(state.recurrent, inputs, None if above is None else above.factors, level)
-        predicted = self.net.leave(entered + attn.finish(out, gate, entered.dtype))
-        if above is not None:
-            factors = Factors(*(torch.cat(parts, dim=1) for parts in zip(above.factors, factors, strict=True)))
-        return predicted, Drafted(drafted, factors)
+        seen = torch.cat((above.seen, raw), dim=1)
+        inputs = attn.delta_inputs(conv_places(seen, *attn._conv_weights(), level.places), a, b)
+        out, below = read_level(state.recurrent, inputs, above, level, seen)
+        return self.net.leave(entered + attn.finish(out, gate, entered.dtype)), below
+
+    def _enter(self, hidden: Tensor, tokens: Tensor) -> Tensor:
+        return self.net.enter(hidden, self.target.model.embeddings(tokens))
 
 
-def _chain_tensors(nodes: int, device: torch.device, width: int) -> TreeTensors:
-    key = (nodes, device, width)
-    if key not in _CHAINS:
-        _CHAINS[key] = TreeTensors.from_tree(chain(nodes - 1), device, width)
-    return _CHAINS[key]
-
-
-_CHAINS: dict[tuple[int, torch.device, int], TreeTensors] = {}
+@lru_cache(maxsize=64)
+def _line(length: int, width: int, device: torch.device) -> tuple[Tensor, Tensor]:
+    """Of consecutive tokens: their numbers [L], and what the convolution reads for each, [1, L, W], as in `Level`."""
+    at = torch.arange(length, device=device)
+    return at, (at[:, None] + torch.arange(width, device=device))[None]

@@ -43,7 +43,7 @@ def accept(
     batch, depth = tokens.shape[0], int(tree.depths.max())
     index = torch.arange(batch, device=tokens.device)
     # Greedy choices are cheap enough to make at every node; with top-p only the nodes that are reached get sorted.
-    greedy = logits.argmax(-1) if sampling.greedy else None
+    greedy = choose(logits, sampling, rows, lengths) if sampling.greedy else None
     node = torch.zeros_like(lengths)
     alive = torch.ones_like(lengths, dtype=torch.bool)
     path, emitted, accepted = [], [], torch.zeros_like(lengths)

@@ -12,8 +12,8 @@ from torch import Tensor, nn
 
 from specla.models.config import GatedDeltaNetConfig
 from specla.models.parts import GatedMLP, RMSNorm, ShortConvolution
-from specla.ops.conv import conv_nodes, conv_sequence
-from specla.ops.gates import gates, l2_normalise
+from specla.ops.conv import conv_places, conv_sequence
+from specla.ops.gates import decay_rate, gates_at, l2_normalise
 from specla.ops.linear import Linear, Norm, PackedLinear, Stream
 from specla.ops.norm import gated_rms_norm
 from specla.ops.prefill import prefill_gated_delta_rule
@@ -98,6 +98,8 @@ class GatedDeltaNet(nn.Module):
         self._inputs: PackedLinear | None = None
         self._output: PackedLinear | None = None
         self._convolution: tuple[Tensor, Tensor | None] | None = None
+        self._scales: Tensor | None = None
+        self._rate: Tensor | None = None
 
     def _projections(self) -> list[nn.Linear]:
         gate = [self.g_proj] if self.config.use_gate else []
@@ -119,6 +121,7 @@ class GatedDeltaNet(nn.Module):
         """Lay the input projections side by side in memory, so that one product serves all; for inference only."""
         self._convolution = None
         weight, bias = self._conv_weights()
+        self._rate = decay_rate(self.A_log.detach())
         # Stored channels last, as the convolution on a tree reads it.
         self._convolution = weight.detach().t().contiguous().t(), None if bias is None else bias.detach()
         self._inputs, self._output = PackedLinear(self._input_weight()), PackedLinear(self.o_proj.weight)
@@ -144,15 +147,18 @@ class GatedDeltaNet(nn.Module):
     def delta_inputs(self, mixed: Tensor, a: Tensor, b: Tensor) -> NodeInputs:
         """From the convolution's output [B, T, C] to what the delta rule reads."""
         config = self.config
-        q, k, v = mixed.split([config.key_dim, config.key_dim, config.value_dim], dim=-1)
-        g, beta = gates(a, b, self.A_log, self.dt_bias, config.allow_neg_eigval)
-        return NodeInputs(
-            q=l2_normalise(q.unflatten(-1, (config.num_heads, config.head_dim)), config.head_dim**-0.5),
-            k=l2_normalise(k.unflatten(-1, (config.num_heads, config.head_dim))),
-            v=v.unflatten(-1, (config.num_v_heads, config.head_v_dim)),
-            g=g,
-            beta=beta,
-        )
+        both, v = mixed.split([2 * config.key_dim, config.value_dim], dim=-1)
+        q, k = l2_normalise(both.unflatten(-1, (2, config.num_heads, config.head_dim)), self._key_scales).unbind(-3)
+        v = v.unflatten(-1, (config.num_v_heads, config.head_v_dim))
+        rate = decay_rate(self.A_log) if self._rate is None else self._rate
+        return NodeInputs(q, k, v, *gates_at(a, b, rate, self.dt_bias, config.allow_neg_eigval))
+
+    @property
+    def _key_scales(self) -> Tensor:
+        """Of unit queries and keys, [2, 1, 1] float32."""
+        if self._scales is None or self._scales.device != self.A_log.device:
+            self._scales = torch.tensor([self.config.head_dim**-0.5, 1.0], device=self.A_log.device).view(2, 1, 1)
+        return self._scales
 
     def gated_output(self, out: Tensor, gate: Tensor | None, dtype: torch.dtype) -> Tensor:
         """The delta rule's output [B, T, HV, V] -> [B, T, HV*V]: rounded, normed, gated."""
@@ -229,7 +235,8 @@ class GatedDeltaNet(nn.Module):
             inputs = self._fused_inputs(raw, (a, b), window, tree.taps, bank)
             return raw if bank is None else bank.raw, inputs
         conv_weight, conv_bias = self._conv_weights()
-        return raw, self.delta_inputs(conv_nodes(raw, window, conv_weight, conv_bias, tree.taps), a, b)
+        seen = torch.cat((window, raw), dim=1)
+        return raw, self.delta_inputs(conv_places(seen, conv_weight, conv_bias, tree.places), a, b)
 
     def regenerate(self, x: Tensor, window: Tensor) -> NodeInputs:
         """The delta rule's inputs of accepted tokens, again: x [B, L, hidden] along the path, window [B, W-1, C]."""

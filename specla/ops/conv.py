@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from specla.ops.rows import repeat_rows, take_nodes
-from specla.ops.types import Moving
+from specla.ops.types import Moving, places_of
 
 
 def conv_nodes(x: Tensor, window: Tensor, weight: Tensor, bias: Tensor | None, taps: Tensor) -> Tensor:
@@ -25,22 +25,29 @@ def conv_nodes(x: Tensor, window: Tensor, weight: Tensor, bias: Tensor | None, t
     Returns:
         silu of the convolution, [B, T, C] in x's dtype.
     """
-    batch, nodes, channels = x.shape
-    width = weight.shape[1]
-    # The kernel's W x C layout keeps the products below contiguous in C.
-    weight = weight.t().contiguous().float()
-    y = torch.mul(x, weight[-1]) if bias is None else torch.addcmul(bias.float(), x.float(), weight[-1])
-    if width > 1:
-        # A tap of -1 is the newest committed input: with the window in front, every tap is a place from its start.
-        seen = torch.cat((window, x), dim=1)
-        places = taps.mT + (width - 1)
-        if taps.shape[0] == 1:
-            seen = seen.index_select(1, places.flatten()).view(batch, width - 1, nodes, channels)
-        else:
-            seen = seen[torch.arange(batch, device=x.device)[:, None, None], places]
-        for j in range(width - 1):
-            y.addcmul_(seen[:, j].float(), weight[j])
-    return F.silu(y, inplace=True).to(x.dtype)
+    return conv_places(torch.cat((window, x), dim=1), weight, bias, places_of(taps))
+
+
+def conv_places(seen: Tensor, weight: Tensor, bias: Tensor | None, places: Tensor) -> Tensor:
+    """Convolve what lies at some places.
+
+    Args:
+        seen: [B, S, C], raw inputs.
+        weight: [C, W].
+        bias: [C] or None.
+        places: [1 or B, T, W] int64, what each of T tokens reads, oldest first.
+
+    Returns:
+        silu of the convolution, [B, T, C] in the dtype of `seen`.
+    """
+    batch, _, channels = seen.shape
+    if places.shape[0] == 1:
+        taken = seen.index_select(1, places.flatten()).view(batch, *places.shape[1:], channels)
+    else:
+        taken = seen[torch.arange(batch, device=seen.device)[:, None, None], places]
+    # The kernel's W x C layout keeps the products contiguous in C.
+    y = (taken.float() * weight.t().float()).sum(2)
+    return F.silu(y if bias is None else y.add_(bias), inplace=True).to(seen.dtype)
 
 
 def conv_sequence(x: Tensor, window: Tensor | None, weight: Tensor, bias: Tensor | None) -> tuple[Tensor, Tensor]:

@@ -12,7 +12,6 @@ from torch import Tensor
 
 from specla.ops.norm import rms_norm
 
-_ROWS_HINT = 16
 HALVES = (torch.bfloat16, torch.float16)
 
 
@@ -67,8 +66,9 @@ class Linear:
 class PackedLinear(Linear):
     """`x @ weight.T`, for inference.
 
-    On a CPU in float32 the weight is also kept in oneDNN's blocked layout: at 5 rows of gdn-mini's products that is 1.5
-    to 3 times as fast as the plain call, and at one row no slower. It costs the weight's memory once more.
+    On a CPU in float32 the weight is also kept transposed: read in that order, up to 8 rows of gdn-mini's products take
+    as long as one, where the plain call takes up to twice, and oneDNN's blocked layout half as long again. It costs the
+    weight's memory once more.
 
     On a GPU, in bfloat16 or float16, a few rows run in kernels of our own (`specla.ops.kernels.skinny`), more in the
     vendor's. Products that are under way at the same time, on several streams, need a PackedLinear each.
@@ -79,11 +79,10 @@ class PackedLinear(Linear):
 
     def __init__(self, weight: Tensor) -> None:
         super().__init__(weight.detach())
-        self._blocked: Tensor | None = None
+        self._transposed: Tensor | None = None
         self._counters: Tensor | None = None
-        blocks = torch.backends.mkldnn.is_available() and hasattr(torch.ops.mkldnn, "_linear_pointwise")
-        if blocks and weight.device.type == "cpu" and weight.dtype == torch.float32:
-            self._blocked = torch.ops.mkldnn._reorder_linear_weight(self.weight, _ROWS_HINT)
+        if weight.device.type == "cpu" and weight.dtype == torch.float32:
+            self._transposed = self.weight.t().contiguous()
         if weight.is_cuda and weight.dtype in HALVES:
             from specla.ops.kernels import skinny
 
@@ -94,9 +93,8 @@ class PackedLinear(Linear):
 
     def __call__(self, x: Tensor) -> Tensor:
         """x [..., K] -> [..., N]."""
-        if self._blocked is not None:
-            product: Tensor = torch.ops.mkldnn._linear_pointwise(x, self._blocked, None, "none", [], "")
-            return product
+        if self._transposed is not None:
+            return (x.flatten(0, -2) @ self._transposed).view(*x.shape[:-1], -1)
         if self._is_few(x):
             return self._few(x)[0].view(*x.shape[:-1], -1)
         return super().__call__(x)

@@ -24,6 +24,7 @@ __all__ = [
     "NodeInputs",
     "TreeTensors",
     "VerifyOutput",
+    "places_of",
 ]
 
 CONV_WIDTH = 4
@@ -147,6 +148,13 @@ class VerifyOutput(NamedTuple):
     """[B, T, HV, V, K] float32: the state after every node, where the strategy stores them."""
 
 
+def places_of(taps: Tensor) -> Tensor:
+    """Taps [1 or B, T, W-1] as places in (window, then nodes), each node's own last: [1 or B, T, W] int64."""
+    # A tap of -1 is the newest committed input: with the window in front, every tap is a place from its start.
+    own = torch.arange(taps.shape[1], device=taps.device)[:, None].expand(*taps.shape[:2], 1)
+    return torch.cat((taps, own), dim=2) + taps.shape[2]
+
+
 @dataclass(frozen=True)
 class TreeTensors:
     """A draft tree on a device. The leading dimension is 1 for one tree shared by all rows, or B for a tree per row.
@@ -204,6 +212,11 @@ class TreeTensors:
     def nodes(self) -> int:
         """T, padding included."""
         return self.parents.shape[1]
+
+    @cached_property
+    def places(self) -> Tensor:
+        """[1 or B, T, W] int64: what the convolution reads in (the committed window, then the nodes), oldest first."""
+        return places_of(self.taps)
 
     @cached_property
     def path_sums(self) -> Tensor:
