@@ -86,9 +86,8 @@ def draft_confident(
     frontier: list[list[int]] = [[-1] for _ in found]
     predicted, above, started, ran = state.predicted[:, None], None, 0, 0
     for level in range(depth):
-        shape = (rows.shape[0], predicted.shape[1])
-        positions = (lengths + level + 1)[:, None].expand(shape)
-        scores = network.scores(predicted, sampling, rows[:, None].expand(shape), positions)
+        # All nodes of a level share a row's noise.
+        scores = network.scores(predicted, sampling, rows[:, None], lengths[:, None] + (level + 1))
         best = scores.log_softmax(-1).topk(min(confidence.branching, scores.shape[-1]), dim=-1)
         tokens = network.tokens(best.indices).tolist()
         for row, (logs, words) in enumerate(zip(best.values.tolist(), tokens, strict=True)):
@@ -135,7 +134,7 @@ def _next_level(
         window: [B, W-1, C].
     """
     width = max(map(len, frontier))
-    tokens, sources, levels = [], [], []
+    tokens, sources, ancestors = [], [], []
     for candidates, chosen in zip(found, frontier, strict=True):
         here = [candidates[i] for i in chosen]
         for i, one in enumerate(here):
@@ -144,9 +143,8 @@ def _next_level(
         parents = [candidates[one.parent].slot - started if one.parent >= 0 else 0 for one in here]
         tokens.append([one.token for one in here] + [0] * idle)
         sources.append(parents + [0] * idle)
-        paths = [one.path for one in here] + [list[int]()] * idle
-        levels.append(level_of(paths, ran, window.shape[1] + 1, window.device))
-    level = Level(*(torch.cat(parts) for parts in zip(*levels, strict=True)))
+        ancestors.append([one.path for one in here] + [list[int]()] * idle)
+    level = level_of(ancestors, ran, window.shape[1] + 1, window.device)
     return _Run(torch.tensor(tokens, device=window.device), torch.tensor(sources, device=window.device), level)
 
 

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from specla.drafters.aligned import state_after
 from specla.drafters.device import DeviceDrafter
-from specla.drafters.fixed import generations, tree_plan
+from specla.drafters.fixed import generations, picked, tree_plan
 from specla.drafters.network import AlignedNetwork, DrafterState
 from specla.models.layers import LayerState
 from specla.ops.linear import Stream
@@ -75,28 +75,23 @@ class DeviceAligned(DeviceDrafter):
             return root
         net, target = self.network.net, self.network.target
         key = (tree.tree, root.device, self._state.window.shape[1] + 1)
-        # A chain's nodes are in order already.
-        plan, line = tree_plan(*key), tree.tree.is_chain
+        plan = tree_plan(*key)
         predicted, entered, drafted = self._state.predicted[:, None], None, list[Tensor]()
         for depth, (level, forest) in enumerate(zip(plan.levels, forests(*key), strict=True)):
             best = self._best(predicted, level.width, texts, depth)
-            tokens = best.flatten(1)
-            if not line:
-                tokens = tokens.index_select(1, level.children)
+            tokens = picked(best.flatten(1), level.children)
             drafted.append(tokens)
             if forest is None:
                 break
-            hidden, running = predicted, tokens
-            if not line:
-                hidden, running = hidden.index_select(1, level.parents), tokens.index_select(1, level.running)
+            hidden, running = picked(predicted, level.parents), picked(tokens, level.running)
             new = net.enter(hidden, target.model.embeddings(running))
             entered = new if entered is None else torch.cat((entered, new), dim=1)
             layer = LayerState(self._state.recurrent, self._state.window)
             stream, _ = net.block.nodes(Stream(entered), forest, layer, self._verify)
             predicted = net.norm(stream.hidden[:, -new.shape[1] :])
-        if line:
+        if plan.order is None:
             return torch.cat((root, *drafted), dim=1)
-        return torch.cat((root, torch.cat(drafted, dim=1).index_select(1, plan.order)), dim=1)
+        return torch.cat((root, picked(torch.cat(drafted, dim=1), plan.order)), dim=1)
 
     def _best(self, predicted: Tensor, width: int, texts: Texts, depth: int) -> Tensor:
         """The best tokens after each prediction, [B, M, width] int64."""

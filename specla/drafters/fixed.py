@@ -1,5 +1,6 @@
 """Drafting a tree whose shape is known beforehand: which nodes run in which level, as tensors."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -20,23 +21,24 @@ class PlannedLevel:
         width: the most children that one of them has.
         children: [n] int64, for every child its place in the level's best tokens, [M, width] flat.
         parents: [m] int64, for every child that runs, where its parent stands in this level's predictions.
-        running: [m] int64, for every child that runs, where it stands among the n.
+        running: [m] int64, for every child that runs, where it stands among the n. Each of the three is None where it
+            says 0, 1, 2, ... to the last, as on a chain.
         level: of the m nodes; None where none runs.
     """
 
     width: int
-    children: Tensor
-    parents: Tensor
-    running: Tensor
+    children: Tensor | None
+    parents: Tensor | None
+    running: Tensor | None
     level: Level | None
 
 
 @dataclass(frozen=True)
 class TreePlan:
-    """A tree's levels, and `order` [T - 1] int64: where each node stands among the children of all levels."""
+    """A tree's levels, and `order` [T - 1] int64: where each node stands among the children of all levels, or None."""
 
     levels: tuple[PlannedLevel, ...]
-    order: Tensor
+    order: Tensor | None
 
 
 @lru_cache(maxsize=256)
@@ -52,11 +54,11 @@ def tree_plan(tree: DraftTree, device: torch.device, width: int) -> TreePlan:
         levels.append(
             PlannedLevel(
                 widest,
-                torch.tensor(flat, device=device),
-                torch.tensor([place[tree.parents[child]] for child in running], dtype=torch.int64, device=device),
-                torch.tensor([children.index(child) for child in running], dtype=torch.int64, device=device),
+                _places(flat, len(expanding) * widest, device),
+                _places([place[tree.parents[child]] for child in running], len(expanding), device),
+                _places([children.index(child) for child in running], len(children), device),
                 level_of(
-                    [[slots[node] for node in tree.path(child)[1:-1]] for child in running], len(slots), width, device
+                    [[[slots[node] for node in tree.path(child)[1:-1]] for child in running]], len(slots), width, device
                 )
                 if running
                 else None,
@@ -66,7 +68,17 @@ def tree_plan(tree: DraftTree, device: torch.device, width: int) -> TreePlan:
         order += children
         expanding = running
     back = sorted(range(len(order)), key=order.__getitem__)
-    return TreePlan(tuple(levels), torch.tensor(back, dtype=torch.int64, device=device))
+    return TreePlan(tuple(levels), _places(back, len(back), device))
+
+
+def _places(places: list[int], count: int, device: torch.device) -> Tensor | None:
+    """Places among `count` as a tensor; None where they are all of them in order."""
+    return None if places == list(range(count)) else torch.tensor(places, dtype=torch.int64, device=device)
+
+
+def picked(x: Tensor, places: Tensor | None) -> Tensor:
+    """x [B, N, ...] at places [n] -> [B, n, ...]; None takes all of it."""
+    return x if places is None else x.index_select(1, places)
 
 
 def generations(tree: DraftTree) -> list[list[int]]:
@@ -78,17 +90,25 @@ def generations(tree: DraftTree) -> list[list[int]]:
     return found
 
 
-def level_of(paths: list[list[int]], above: int, width: int, device: torch.device) -> Level:
-    """The level of nodes whose ancestors, root and committed tokens aside, are these of the `above` that have run."""
-    unrelated = torch.ones(1, 1, len(paths), above, dtype=torch.bool)
-    places = torch.empty(1, len(paths), width, dtype=torch.int64)
-    for i, path in enumerate(paths):
-        unrelated[0, 0, i, path] = False
+def level_of(rows: Sequence[Sequence[Sequence[int]]], above: int, width: int, device: torch.device) -> Level:
+    """The level of nodes whose ancestors, root and committed tokens aside, are these of the `above` that have run.
+
+    Args:
+        rows: of every row, or of one for all, the ancestors of each node from the root down; as many nodes in each.
+        above: nodes that have run.
+        width: of the short convolution.
+        device: of the tensors.
+    """
+    window, unrelated, parents, places = list(range(width - 1)), [], [], []
+    for paths in rows:
+        related = [frozenset(path) for path in paths]
+        unrelated.append([[[slot not in path for slot in range(above)] for path in related]])
+        parents.append([path[-1] + 1 if path else 0 for path in paths])
         # The window's W - 1 places come first, then those that have run, then this level.
-        seen = [*range(width - 1), *(width - 1 + slot for slot in path), width - 1 + above + i]
-        places[0, i] = torch.tensor(seen[-width:])
-    parents = torch.tensor([[path[-1] + 1 if path else 0 for path in paths]])
-    return Level(unrelated.to(device), parents.to(device), places.to(device))
+        seen = ([*window, *(width - 1 + slot for slot in path), width - 1 + above + i] for i, path in enumerate(paths))
+        places.append([one[-width:] for one in seen])
+    mask = torch.tensor(unrelated, dtype=torch.bool).view(len(rows), 1, len(rows[0]), above)
+    return Level(mask.to(device), torch.tensor(parents, device=device), torch.tensor(places, device=device))
 
 
 def draft_tree(
@@ -107,18 +127,18 @@ def draft_tree(
     Returns:
         [B, T - 1] int64: the tokens of nodes 1, 2, ...; siblings are in the order of their scores.
     """
-    predicted, above, drafted = state.predicted[:, None], None, []
+    predicted, above, drafted = state.predicted[:, None], None, list[Tensor]()
+    # All nodes of a depth share a row's noise.
+    row, root = rows[:, None], lengths[:, None]
     for depth, planned in enumerate(plan.levels):
-        places = (rows.shape[0], predicted.shape[1])
-        positions = (lengths + depth + 1)[:, None].expand(places)
-        scores = network.scores(predicted, sampling, rows[:, None].expand(places), positions)
+        scores = network.scores(predicted, sampling, row, root + (depth + 1))
         best = scores.max(-1, keepdim=True).indices if planned.width == 1 else best_of(scores, planned.width)
-        tokens = network.tokens(best.flatten(1)[:, planned.children])
+        tokens = network.tokens(picked(best.flatten(1), planned.children))
         drafted.append(tokens)
         if planned.level is not None:
-            hidden, running = predicted[:, planned.parents], tokens[:, planned.running]
+            hidden, running = picked(predicted, planned.parents), picked(tokens, planned.running)
             predicted, above = network.descend(state, above, hidden, running, planned.level)
-    return torch.cat(drafted, dim=1)[:, plan.order]
+    return picked(torch.cat(drafted, dim=1), plan.order)
 
 
 def best_of(scores: Tensor, count: int) -> Tensor:

@@ -103,7 +103,7 @@ class AlignedNetwork:
 
         Args:
             hidden: [B, M, hidden], predicted.
-            rows, positions: [B, M] int64, of the tokens to be drafted; read with a temperature alone.
+            rows, positions: [B, M] or [B, 1] int64, of the tokens to be drafted; read with a temperature alone.
 
         Returns:
             [B, M, V'] float32: logits, or log probabilities with the noise that the target will choose with.

@@ -41,8 +41,8 @@ class Above(NamedTuple):
 def committed(state: Tensor, window: Tensor) -> Above:
     """No nodes yet, above state [B, H, V, K] and window [B, W-1, C]."""
     rows = state.shape[0] * state.shape[1]
-    empty = [state.new_empty(rows, 0, size) for size in (state.shape[3], state.shape[2])]
-    return Above(window, *empty, state.new_zeros(*state.shape[:2], 1))
+    k, u = state.new_empty(rows, 0, state.shape[3]), state.new_empty(rows, 0, state.shape[2])
+    return Above(window, k, u, state.new_zeros(*state.shape[:2], 1))
 
 
 def read_level(state: Tensor, inputs: NodeInputs, above: Above, level: Level, seen: Tensor) -> tuple[Tensor, Above]:

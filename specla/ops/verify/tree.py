@@ -43,7 +43,7 @@ class TreeMask(VerifyStrategy):
         strength = beta.transpose(1, 2).reshape(m, nodes, 1)
 
         # Keys above queries: one product for both with the keys, one with the state, shared by a group's value heads.
-        rows = torch.cat((k, q), dim=1).float().transpose(1, 2).reshape(n, 2 * nodes, key_size)
+        rows = torch.stack((k.transpose(1, 2), q.transpose(1, 2)), dim=2).float().view(n, 2 * nodes, key_size)
         keys = rows[:, :nodes]
         if held is not None:
             keys = torch.cat((held.factors.k.float().transpose(1, 2).reshape(n, -1, key_size), keys), dim=1)
