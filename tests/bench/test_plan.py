@@ -319,15 +319,19 @@ def test_kernels_are_timed_on_random_inputs() -> None:
 def test_the_bench_experiment() -> None:
     planned = plan("bench e2e", ["experiment=bench"])
     by_group = Counter(cell.group for cell in methods(planned))
-    assert set(by_group) == {"chain", "tree", "code-chain", "code-tree", "ngram", "ngram-code", "acceptance"}
-    assert len(planned.cells) <= 42
+    assert set(by_group) == {
+        "chain", "tree", "code-chain", "code-tree", "ngram", "ngram-code", "aligned", "aligned-tree", "aligned-code",
+        "acceptance",
+    }  # fmt: skip
+    assert len(planned.cells) <= 45
     assert {cell.settings.model.name for cell in planned.cells} == {"gdn-mini"}
     assert {cell.settings.sampling.temperature for cell in planned.cells} == {0.0}
     assert {cell.settings.workload.name for cell in planned.cells} == {"heldout", "human-eval"}
     assert {cell.method.verify for cell in planned.cells} == {
         "ar", "sequential_replay", "naive_batched", "parent_pointer", "chain", "tree", "hybrid", "auto",
     }  # fmt: skip
-    assert {cell.method.topology for cell in planned.cells} == {"root", "chain-l4", "kary-b2-n8", "kary-b2-n16"}
+    shaped = "confidence-b4-m1-n16-l8"
+    assert {cell.method.topology for cell in planned.cells} == {"root", "chain-l4", "kary-b2-n8", "kary-b2-n16", shaped}
     assert all(cell.status == "pending" for cell in planned.cells)
 
 
@@ -335,9 +339,9 @@ def test_the_words_of_a_user_win_over_an_experiment() -> None:
     planned = plan("bench e2e", ["experiment=bench", "engine.verify=auto", "drafter=ngram", "workload=heldout"])
     assert {cell.method.verify for cell in methods(planned)} == {"auto"}
     assert {cell.method.drafter for cell in methods(planned)} == {"ngram"}
-    # With five prompts on a chain and two trees, and with the code sections' three on a chain and a tree.
+    # With five prompts on a chain, two trees and a shaped one; with the code sections' three on a chain, a tree and one.
     counted = Counter(cell.settings.workload.prompts for cell in methods(planned))
-    assert counted == {5: 3, 3: 2}
+    assert counted == {5: 4, 3: 3}
     assert len(methods(plan("ablate length", ["topology.length=3", "drafter.alpha=0.5"]))) == 1
 
 
