@@ -157,7 +157,10 @@ class GatedDeltaNet(nn.Module):
     def _key_scales(self) -> Tensor:
         """Of unit queries and keys, [2, 1, 1] float32."""
         if self._scales is None or self._scales.device != self.A_log.device:
-            self._scales = torch.tensor([self.config.head_dim**-0.5, 1.0], device=self.A_log.device).view(2, 1, 1)
+            # Made in inference mode, it could not be trained through afterwards.
+            with torch.inference_mode(False):
+                scales = torch.tensor([self.config.head_dim**-0.5, 1.0], device=self.A_log.device)
+                self._scales = scales.view(2, 1, 1)
         return self._scales
 
     def gated_output(self, out: Tensor, gate: Tensor | None, dtype: torch.dtype) -> Tensor:

@@ -339,7 +339,7 @@ def test_the_words_of_a_user_win_over_an_experiment() -> None:
     planned = plan("bench e2e", ["experiment=bench", "engine.verify=auto", "drafter=ngram", "workload=heldout"])
     assert {cell.method.verify for cell in methods(planned)} == {"auto"}
     assert {cell.method.drafter for cell in methods(planned)} == {"ngram"}
-    # With five prompts on a chain, two trees and a shaped one; with the code sections' three on a chain, a tree and one.
+    # With five prompts on a chain, two trees and a shaped one; with the code sections' three on one of each.
     counted = Counter(cell.settings.workload.prompts for cell in methods(planned))
     assert counted == {5: 4, 3: 3}
     assert len(methods(plan("ablate length", ["topology.length=3", "drafter.alpha=0.5"]))) == 1
