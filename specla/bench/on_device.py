@@ -11,6 +11,7 @@ from itertools import pairwise
 from statistics import mean
 
 import torch
+from torch import Tensor
 
 from specla.bench.cells import Cell
 from specla.bench.gate import judge_texts
@@ -43,8 +44,8 @@ class Text:
     """Until the first row ended."""
     tokens: int
     """That counted in those."""
-    traces: list[list[int]] | None
-    """An oracle's, with what a near tie changed."""
+    drafts: dict[int, Tensor] | None
+    """An oracle's, by nodes of the tree: it draws again what it drew, whatever near ties have taught it since."""
     split: Split | None = None
 
 
@@ -77,8 +78,6 @@ class DeviceMethod(Method):
         model, text = subject.model, self._texts.get(item.index)
         drafter = make_drafter(self.cell, subject, item)
         oracle = drafter.oracle if isinstance(drafter, PaidOracle) else drafter
-        if isinstance(oracle, OracleDrafter) and text is not None and text.traces is not None:
-            oracle.follow(text.traces)
         if self._engine is None:
             self._drafter = self._on_device(drafter, len(item.start.roots))
         elif isinstance(oracle, OracleDrafter) and isinstance(self._drafter, DeviceOracle):
@@ -87,6 +86,10 @@ class DeviceMethod(Method):
             how = How(self.verify, self.recover, subject.sampling, subject.stop)
             self._engine = DeviceDecoding(model, len(item.start.roots), self._trees, self._drafter, how)
         self._engine.begin(item.start)
+        if isinstance(self._drafter, DeviceOracle):
+            # Other depths have other drafts: there the oracle follows its traces, as in the gate.
+            again = text is not None and self.adaptive is None
+            self._drafter.repeat(text.drafts if text is not None and again else None)
         return self._engine
 
     def _on_device(self, drafter: Drafter, batch: int) -> DeviceDrafter:
@@ -112,8 +115,8 @@ class DeviceMethod(Method):
         steps = engine.steps(len(loop.depths), loop.depths)
         cycles = window(engine.log.kept[: len(loop.depths)])
         tokens = sum(len(tokens) for step in steps[:cycles] for tokens in step.emitted)
-        traces = self._drafter.oracle.traces if isinstance(self._drafter, DeviceOracle) else None
-        self._texts[item.index] = Text(cycles, tokens, traces)
+        drafts = self._drafter.kept() if isinstance(self._drafter, DeviceOracle) else None
+        self._texts[item.index] = Text(cycles, tokens, drafts)
         return engine, steps
 
     def _follow(self, engine: DeviceDecoding, drafter: DeviceOracle, depths: list[int]) -> None:
@@ -170,10 +173,16 @@ class DeviceMethod(Method):
             self.departed = f"{self.departed}: {judged.reason}" if judged.reason else before
 
     def _time_adaptive(self, engine: DeviceDecoding, known: Text) -> Timed:
-        """Cycles of whatever depth was chosen, from counters that come late, until a row ends."""
-        loop = Loop(self.adaptive, late=LATE)
+        """Cycles of whatever depth was chosen, from counters that come late, until a row ends.
+
+        An oracle is given new traces between cycles, off the clock.
+        """
+        oracle = self._drafter if isinstance(self._drafter, DeviceOracle) else None
+        loop = Loop(self.adaptive, late=0 if oracle else LATE)
         while known.cycles and not loop.ended:
             loop.advance(engine)
+            if oracle is not None:
+                self._follow(engine, oracle, loop.depths)
         cycles = loop.counted
         # What the host had launched before it saw the end does not count.
         return Timed(loop.seconds, int(engine.log.kept[:cycles].sum()), cycles, Split(0.0, 0.0, 0.0, 0.0))
@@ -197,15 +206,14 @@ class Loop:
         self.depths: list[int] = []
         self.counted, self.ended = 0, False
         self._adaptive, self._late = adaptive, late
-        self._started: torch.cuda.Event | None = None
+        self._started: list[torch.cuda.Event] = []
         self._reports: list[Report] = []
 
     def advance(self, engine: DeviceDecoding) -> None:
         """One cycle more, and what an earlier one did."""
         check()
-        if self._started is None:
-            self._started = torch.cuda.Event(enable_timing=True)
-            self._started.record()
+        self._started.append(torch.cuda.Event(enable_timing=True))
+        self._started[-1].record()
         self.depths.append(max(engine.cycles) if self._adaptive is None else self._adaptive.choose().depth)
         engine.advance(1, self.depths[-1])
         self._reports.append(engine.report(len(self.depths) - 1))
@@ -222,16 +230,19 @@ class Loop:
         self.counted += 1
 
     def _cycle_seconds(self) -> float:
-        before = self._reports[self.counted - 1].done if self.counted else self._started
-        assert before is not None
-        return float(before.elapsed_time(self._reports[self.counted].done)) * 1e-3
+        return self._between(self.counted, self.counted)
 
     @property
     def seconds(self) -> float:
-        """From the start to the end of the last cycle that was looked at."""
-        if not self.counted or self._started is None:
+        """Of the cycles that were looked at: from end to end, or each by itself where the host looked in between."""
+        if not self.counted:
             return 0.0
-        return float(self._started.elapsed_time(self._reports[self.counted - 1].done)) * 1e-3
+        if self._late:
+            return self._between(0, self.counted - 1)
+        return sum(self._between(cycle, cycle) for cycle in range(self.counted))
+
+    def _between(self, first: int, last: int) -> float:
+        return float(self._started[first].elapsed_time(self._reports[last].done)) * 1e-3
 
 
 def _split(engine: DeviceDecoding, cycles: int) -> Split:

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from specla.drafters.oracle import OracleDrafter
-from specla.ops.texts import Texts, Traces, Walked
+from specla.ops.texts import Drafts, Texts, Traces, Walked
 from specla.ops.types import TreeTensors
 
 
@@ -48,6 +48,8 @@ class NoDrafts(DeviceDrafter):
 class DeviceOracle(DeviceDrafter):
     """`OracleDrafter` on a device. A row whose text has left its trace drafts in vain until it gets another.
 
+    What it drafts it keeps: with a trace that was made anew in between, the same text would be drafted otherwise.
+
     Args:
         oracle: on the host, whose traces it follows.
         capacity: tokens that a trace may have.
@@ -66,6 +68,9 @@ class DeviceOracle(DeviceDrafter):
     ) -> None:
         self.oracle, self._capacity, self._vocabulary = oracle, capacity, vocabulary
         self._worker = worker
+        self._drafts: dict[int, Drafts] = {}
+        """By nodes of a tree."""
+        self._again = torch.zeros(1, dtype=torch.bool, device=device)
         self._traces: Traces | None = None
         self._device = device
 
@@ -87,6 +92,17 @@ class DeviceOracle(DeviceDrafter):
             self._worker.observe(hidden, walked, texts)
 
     @torch.inference_mode()
+    def repeat(self, drafts: dict[int, Tensor] | None) -> None:
+        """From the next cycle on draft what `kept` gave, cycle by cycle; None drafts by traces and draws again."""
+        self._again.fill_(drafts is not None)
+        for nodes, tokens in (drafts or {}).items():
+            self._drafts.setdefault(nodes, Drafts(torch.empty_like(tokens), self._again)).tokens.copy_(tokens)
+
+    def kept(self) -> dict[int, Tensor]:
+        """What was drafted since the text began, by nodes of the tree: [cycles, B, T] int64 each."""
+        return {nodes: drafts.tokens.clone() for nodes, drafts in self._drafts.items()}
+
+    @torch.inference_mode()
     def reload(self) -> None:
         """Take the oracle's present traces over."""
         known = self.oracle.known(self._capacity)
@@ -105,5 +121,9 @@ class DeviceOracle(DeviceDrafter):
         if self._worker is not None:
             self._worker.draft(tree, texts)
         tokens = torch.empty(texts.root.shape[0], tree.nodes, dtype=torch.int64, device=self._device)
-        oracle.draft(tokens, tree.parents, texts.root, texts.tokens, self._traces, self._vocabulary)
+        kept = self._drafts.get(tree.nodes)
+        if kept is None:
+            room = torch.zeros(self._capacity, *tokens.shape, dtype=torch.int64, device=self._device)
+            kept = self._drafts[tree.nodes] = Drafts(room, self._again)
+        oracle.draft(tokens, tree.parents, texts, self._traces, kept, self._vocabulary)
         return tokens

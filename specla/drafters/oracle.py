@@ -54,7 +54,6 @@ class OracleDrafter(Drafter):
     ) -> None:
         self._thresholds = [np.cumsum(line).tolist() for line in alpha_table(alpha)]
         self._original = [list(trace) for trace in traces]
-        self._draws = [2 * len(trace) for trace in traces]
         self._vocabulary = vocabulary
         self._seed = seed
         self._rows = list(rows) if rows is not None else list(range(len(traces)))
@@ -68,8 +67,8 @@ class OracleDrafter(Drafter):
         for row in self._off:
             self._traces[row] = [roots[row]]
         self._luck = [
-            np.random.default_rng([self._seed, row]).random(draws).tolist()
-            for row, draws in zip(self._rows, self._draws, strict=True)
+            np.random.default_rng([self._seed, row]).random(2 * len(trace)).tolist()
+            for row, trace in zip(self._rows, self._original, strict=True)
         ]
 
     def draft(self, tree: DraftTree) -> Draft:
@@ -102,15 +101,6 @@ class OracleDrafter(Drafter):
                 self._traces[row][at + 1 :] = tokens
                 self._off.append(row)
             self._at[row] = at + len(tokens)
-
-    @property
-    def traces(self) -> list[list[int]]:
-        """The texts that it follows now, a list a row."""
-        return [list(trace) for trace in self._traces]
-
-    def follow(self, traces: Sequence[Sequence[int]]) -> None:
-        """Other traces from the next `begin` on; the draws stay those of their places."""
-        self._original = [list(trace) for trace in traces]
 
     def known(self, capacity: int) -> Traces:
         """What an oracle on a device is given, as tensors on the CPU, with room for texts of `capacity` tokens."""

@@ -52,6 +52,15 @@ class Walked(NamedTuple):
     """[B] int64; zero where the row has ended."""
 
 
+class Drafts(NamedTuple):
+    """What an oracle drafted in every cycle, so that it can be drafted again whatever it has learnt since."""
+
+    tokens: Tensor
+    """[cycles, B, T] int64; cycles past its end are not kept."""
+    again: Tensor
+    """[1] bool: draft those again, or draft anew and keep it."""
+
+
 class Traces(NamedTuple):
     """What an oracle knows."""
 

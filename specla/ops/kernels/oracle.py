@@ -8,18 +8,18 @@ from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 from specla.ops.kernels.checks import expect
 from specla.ops.kernels.launch import overlapped
-from specla.ops.texts import Traces
+from specla.ops.texts import Drafts, Texts, Traces
 
 
-def draft(tokens: Tensor, parents: Tensor, root: Tensor, count: Tensor, traces: Traces, vocabulary: int) -> None:
+def draft(tokens: Tensor, parents: Tensor, texts: Texts, traces: Traces, drafts: Drafts, vocabulary: int) -> None:
     """Fill tokens [B, T] int64: the right token where the draws say so, wrong ones elsewhere.
 
     Args:
         tokens: written.
         parents: [1, T] int64, in topological order.
-        root: [B] int64, every row's newest token.
-        count: [B] int64, tokens of each row's text so far, that one included.
+        texts: of the rows.
         traces: of the rows.
+        drafts: of this tree: kept, or drafted again.
         vocabulary: number of tokens.
 
     Raises:
@@ -27,30 +27,36 @@ def draft(tokens: Tensor, parents: Tensor, root: Tensor, count: Tensor, traces: 
     """
     batch, nodes = tokens.shape
     expect("parents", parents, (1, nodes), (torch.int64,), tokens)
-    expect("roots", root, (batch,), (torch.int64,), tokens)
+    expect("roots", texts.root, (batch,), (torch.int64,), tokens)
+    expect("kept drafts", drafts.tokens, (drafts.tokens.shape[0], batch, nodes), (torch.int64,), tokens)
     expect("luck", traces.luck, traces.text.shape, (torch.float64,), tokens)
     depths, ranks = traces.thresholds.shape
     _oracle_kernel[(batch,)](
-        tokens, parents, root, count, *traces, vocabulary, nodes, traces.text.shape[1], depths, ranks,
+        tokens, parents, texts.root, texts.tokens, texts.cycle, *traces, drafts.tokens, drafts.again.view(torch.int8),
+        vocabulary, nodes, traces.text.shape[1], depths, ranks, drafts.tokens.shape[0],
         BT=triton.next_power_of_2(nodes), BR=triton.next_power_of_2(ranks), num_warps=1, **overlapped(tokens),
     )  # fmt: skip
 
 
-@triton.jit(do_not_specialize=["vocabulary", "T", "capacity", "depths", "ranks"])
+@triton.jit(do_not_specialize=["vocabulary", "T", "capacity", "depths", "ranks", "cycles"])
 def _oracle_kernel(
     p_tokens,
     p_parents,
     p_root,
     p_count,
+    p_cycle,
     p_text,
     p_length,
     p_luck,
     p_thresholds,
+    p_kept,
+    p_again,
     vocabulary,
     T,
     capacity,
     depths,
     ranks,
+    cycles,
     BT: tl.constexpr,
     BR: tl.constexpr,
     OVERLAP: tl.constexpr,
@@ -83,4 +89,12 @@ def _oracle_kernel(
         depth += 1
         node = child
         goes_on = (child < BT) & (at + depth + 1 < length)
-    tl.store(p_tokens + i_b * T + o_t, tokens.to(tl.int64), mask=inside)
+    b_tokens = tokens.to(tl.int64)
+    cycle = tl.load(p_cycle + i_b)
+    keeps = inside & (cycle < cycles)
+    p_kept += (cycle * tl.num_programs(0) + i_b) * T + o_t
+    if tl.load(p_again) != 0:
+        b_tokens = tl.load(p_kept, mask=keeps, other=0)
+    else:
+        tl.store(p_kept, b_tokens, mask=keeps)
+    tl.store(p_tokens + i_b * T + o_t, b_tokens, mask=inside)

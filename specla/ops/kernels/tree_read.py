@@ -165,7 +165,8 @@ def read_kernel(
     p_decay += i_b.to(tl.int64) * T * HV + i_h + o_t * HV
     if OVERLAP:
         gdc_wait()
-        gdc_launch_dependents()
+        if BT < 64:  # Where registers are short, it made a few more of them spill.
+            gdc_launch_dependents()
     decay = tl.load(p_decay, mask=nodes, other=0.0)
     grown = tl.exp(decay.to(tl.float32))[None, :]
     # Negative, as M and N are stored: ptxas 12.8 takes a sum of tensor cores for zero where its sign is turned.

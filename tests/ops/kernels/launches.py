@@ -12,8 +12,10 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from specla.ops.kernels import rowwise, skinny
+from specla.ops.kernels import oracle, rowwise, skinny
+from specla.ops.kernels.accept import accept
 from specla.ops.kernels.bandwidth import empty_sums, partial_sums
+from specla.ops.kernels.choose import Best, Places, best_tokens
 from specla.ops.kernels.commit import commit_factors
 from specla.ops.kernels.gated_norm import gated_rms_norm
 from specla.ops.kernels.launch import Taken
@@ -25,6 +27,8 @@ from specla.ops.kernels.ring import append
 from specla.ops.kernels.tree import verify_tree
 from specla.ops.kernels.walk import Pending, verify_chain, verify_hybrid, verify_sequentially
 from specla.ops.kernels.window import move
+from specla.ops.sampling import Sampling
+from specla.ops.texts import Drafts, Ends, Log, Texts, Traces
 from specla.ops.types import Factors, Filled, HeadShape, Known, Moving, NodeInputs, TreeTensors
 from specla.topology import DraftTree, chain, kary
 
@@ -231,6 +235,26 @@ def of_weight(rows: int, outputs: int, size: int, kind: str, dtype: torch.dtype)
     skinny.product(skinny.Operands(x, weight, norm, residual, keeps_normed=kind == "normed"))
 
 
+def tokens() -> Iterator[tuple[str, Launch]]:
+    """What drafts, chooses, accepts and ends, on a chain and on a tree."""
+    rows = torch.empty(2, dtype=torch.int64)
+    for tree in (chain(0), kary(2, 16)):
+        shape, tensors = (2, tree.nodes), TreeTensors.from_tree(tree, "meta")
+        text, log = torch.empty(2, 80, dtype=torch.int64), torch.empty(64, 2, dtype=torch.int16)
+        texts = Texts(rows, rows, text, rows, rows == 0, rows, rows)
+        places, drafted = Places(rows, rows, tensors.depths), torch.empty(shape, dtype=torch.int64)
+        logits = torch.empty(*shape, 32000, dtype=torch.bfloat16)
+        for sampling in (Sampling(), Sampling(0.8), Sampling(0.8, 0.9)):
+            yield f"tokens of {tree.name}, {sampling}", partial(best_tokens, logits, sampling, places, 2)
+        best = Best(torch.empty(*shape, 8), torch.empty(*shape, 8, dtype=torch.int32))
+        logs = Log(log, log, torch.empty(64, 2, tree.depth + 1, dtype=torch.int16))
+        ends = Ends(64, torch.empty(1, dtype=torch.int64))
+        yield f"accept {tree.name}", partial(accept, best, drafted, tensors.parents, tree.depth, texts, ends, logs)
+        traces = Traces(text, rows, text.double(), torch.empty(1, 2, dtype=torch.float64))
+        drafts = Drafts(torch.empty(64, *shape, dtype=torch.int64), rows[:1] == 0)
+        yield f"oracle {tree.name}", partial(oracle.draft, drafted, tensors.parents, texts, traces, drafts, 32000)
+
+
 def bandwidth() -> None:
     """Reading memory and nothing else."""
     x = torch.empty(1 << 30)
@@ -244,4 +268,5 @@ def launches() -> Iterator[tuple[str, Launch]]:
     yield from commits()
     yield from projections()
     yield from products()
+    yield from tokens()
     yield "bandwidth", bandwidth

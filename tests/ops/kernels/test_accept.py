@@ -14,7 +14,7 @@ from specla.ops.kernels.accept import accept
 from specla.ops.kernels.choose import Places, best_of_parts
 from specla.ops.kernels.oracle import draft
 from specla.ops.sampling import Sampling
-from specla.ops.texts import Ends, Log, Texts, Traces
+from specla.ops.texts import Drafts, Ends, Log, Texts, Traces
 from specla.ops.types import TreeTensors
 from specla.topology import DraftTree, chain, explicit, kary
 
@@ -118,13 +118,25 @@ def test_drafts_are_those_of_the_host_s_oracle(tree: DraftTree, alpha: object, d
     known = oracle.known(24)
     there = Traces(*(x.to(device) for x in (known.text, known.length, known.luck, known.thresholds)))
     parents = TreeTensors.from_tree(tree, device).parents
-    at = [0] * BATCH
-    for _ in range(8):
+    drafts = Drafts(
+        torch.zeros(6, BATCH, tree.nodes, dtype=torch.int64, device=device), torch.zeros(1, device=device) > 0
+    )
+    at, seen, here = [0] * BATCH, [], texts(roots, device)
+    for cycle in range(8):
         tokens = torch.full((BATCH, tree.nodes), -1, device=device)
         root = torch.tensor([trace[place] for trace, place in zip(traces, at, strict=True)], device=device)
-        draft(tokens, parents, root, torch.tensor(at, device=device) + 1, there, VOCABULARY)
+        places = torch.tensor(at, device=device) + 1
+        here = here._replace(root=root, tokens=places, cycle=torch.full_like(places, cycle))
+        draft(tokens, parents, here, there, drafts, VOCABULARY)
         assert tokens.tolist() == oracle.draft(tree).tokens
+        seen.append(tokens)
         steps = [int(generator.integers(0, 3)) for _ in at]
         emitted = [trace[place + 1 : place + 1 + step] for trace, place, step in zip(traces, at, steps, strict=True)]
         oracle.observe(emitted)
         at = [place + len(new) for place, new in zip(at, emitted, strict=True)]
+    # Again, from wherever the text is now: what was kept.
+    drafts.again.fill_(True)
+    for cycle in range(6):
+        tokens = torch.full((BATCH, tree.nodes), -1, device=device)
+        draft(tokens, parents, here._replace(cycle=torch.full_like(places, cycle)), there, drafts, VOCABULARY)
+        assert torch.equal(tokens, seen[cycle])

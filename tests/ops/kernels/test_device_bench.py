@@ -12,6 +12,7 @@ from specla.bench.on_device import DeviceMethod
 from specla.bench.plan import plan
 from specla.bench.run import prepare
 from specla.engine.device import DeviceDecoding
+from tests.engine.texts import off_from
 from tests.ops.kernels.replays import replays
 
 WORDS = "model=gdn-tiny model.weights=random workload.prompts=1 workload.prompt_tokens=8 workload.max_new_tokens=9 "
@@ -95,3 +96,20 @@ def test_depths_are_chosen_from_late_counters(methods: Any) -> None:
     timed = method.time(item)
     assert decoded.emitted == ar.subject.reference(item) and not method.departed
     assert 0 < timed.steps <= 8 and timed.tokens <= 8 and "adaptive: no drafts in" in method.why
+
+
+@torch.inference_mode()
+def test_a_window_drafts_what_the_gate_drafted_before_it_knew_better(methods: Any) -> None:
+    _, method = methods("drafter.alpha=1.0")
+    (item,), subject = method.subject.items, method.subject
+    expected = subject.reference(item)
+    subject.traces[0] = off_from(subject.traces[0], [2], subject.model.config.vocab_size)
+    decoded, steps = method.decode(item)
+    assert decoded.emitted == expected
+    # The first draft to leave the text was wrong, and is so again, though the oracle has AR's text by then.
+    taken = [step.accepted[0] for step in steps]
+    assert min(taken[:2]) < 2 and max(taken[2:]) == 2
+    method.texts[item.index] = decoded.emitted
+    for _ in range(2):
+        timed = method.time(item)
+        assert (timed.steps, timed.tokens) == (len(steps), 8) and not method.departed
