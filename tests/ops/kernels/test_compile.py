@@ -25,6 +25,8 @@ STACK_BYTES: tuple[tuple[str, dict[str, object], int], ...] = (
     ("read_kernel", {"BT": 64, "BR": 128}, 168),
     # A limit of registers, or tiles that buy a third program on a multiprocessor.
     ("read_kernel", {"BT": 64}, 120),
+    # A program has a vocabulary of 32,000 on chip: 32 scores a thread, their probabilities and keys, in 64 registers.
+    ("_nucleus_kernel", {"BV": 32768}, 216),
     # A path of more than 64 nodes, from the root to the end of a chain of 128.
     ("_factors_kernel", {"BL": 128}, 904),
 )
