@@ -72,7 +72,7 @@ def _operation_names(cell: Cell, with_accepted: bool) -> tuple[str, ...]:
 def _names(cell: Cell) -> tuple[str, ...]:
     method, workload = cell.method, cell.settings.workload
     return (
-        method.verify,
+        method.verify if method.engine == "specla" else method.engine,
         method.recover,
         escape(cell.drafter_label),
         method.topology,
@@ -156,6 +156,8 @@ _COLOURS = {"slower": "red", "inconclusive": "yellow", "faster": "green", "same"
 def _result(cell: Mapping[str, Any], with_recovery: bool) -> tuple[str, ...]:
     method = cell["method"]
     verify = f"{method['verify']} + {method['recover']}" if with_recovery else method["verify"]
+    if method.get("engine", "specla") != "specla":
+        verify = method["engine"]
     names = (verify, escape(_drafter(cell)), method["topology"], str(cell.get("workload", "")))
     if cell["status"] in ("not_applicable", "pending", "failed"):
         return (*names, f"[dim]{cell['status'].replace('_', ' ')}[/]", "", "", str(cell.get("lossless") or ""))
@@ -172,6 +174,9 @@ def _result(cell: Mapping[str, Any], with_recovery: bool) -> tuple[str, ...]:
 def _drafter(cell: Mapping[str, Any]) -> str:
     asked = cell.get("profile") or cell.get("alpha_asked")
     name = cell["method"]["drafter"]
+    words = dict(word.split("=", 1) for word in cell.get("overrides", ()) if "=" in word)
+    if words.get("drafter.cost") == "aligned":
+        name = f"{name} paid {words.get('drafter.vocabulary', '')}".rstrip()
     return f"{name}{'' if asked is None else ' ' + show(asked)}{' ~' if cell.get('synthetic') else ''}"
 
 

@@ -238,12 +238,6 @@ class DeviceDecoding:
         return Report(self.log, self.texts, cycle, self._stream)
 
     @property
-    def prompts(self) -> list[list[int]]:
-        """Of the batch that was begun."""
-        assert self._start is not None
-        return self._start.prompts
-
-    @property
     def emitted(self) -> list[list[int]]:
         """Every row's text so far, the prefill's token first. Waits for the device."""
         counts = self.texts.tokens.tolist()

@@ -6,7 +6,6 @@ reads and writes the state once.
 """
 
 import torch
-from torch import Tensor
 
 from specla.engine.recovery import EngineRecovery, Recovery
 from specla.errors import SpeclaError
@@ -124,8 +123,3 @@ class DeviceRecovery:
     def _known(self) -> Known:
         assert self._ring is not None
         return Known(Factors(*(x.flatten(0, 1) for x in self._ring)), self._filled.used)
-
-    @property
-    def filled(self) -> Tensor | None:
-        """[L * B] int64, places of each ring in use, or None without rings."""
-        return None if self._ring is None else self._filled.used

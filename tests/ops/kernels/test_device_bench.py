@@ -54,9 +54,7 @@ def methods(monkeypatch: pytest.MonkeyPatch) -> Any:
     if not CUDA:
         monkeypatch.setattr(torch.cuda, "Event", HostEvent)
         monkeypatch.setattr("specla.engine.device.CudaGraphs", replays)
-        monkeypatch.setattr(
-            DeviceDecoding, "report", lambda self, cycle: HostReport(self.log, self.texts, cycle), raising=True
-        )
+        monkeypatch.setattr(DeviceDecoding, "report", lambda self, cycle: HostReport(self.log, self.texts, cycle))
 
     def make(words: str) -> list[DeviceMethod]:
         device = "device=cuda dtype=float32" if CUDA else "device=cpu"
