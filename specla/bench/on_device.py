@@ -62,8 +62,7 @@ class DeviceMethod(Method):
     def __init__(
         self, cell: Cell, subject: Subject, table: DispatchTable | None = None, recover: Recovery | None = None
     ) -> None:
-        super().__init__(cell, subject, table)
-        self.recover = recover or self.recover
+        super().__init__(cell, subject, table, recover)
         self._engine: DeviceDecoding | None = None
         self._drafter: DeviceDrafter = NoDrafts()
         self._texts: dict[int, Text] = {}
@@ -79,12 +78,11 @@ class DeviceMethod(Method):
         drafter = make_drafter(self.cell, subject, item)
         oracle = drafter.oracle if isinstance(drafter, PaidOracle) else drafter
         if self._engine is None:
-            self._drafter = self._on_device(drafter, len(item.start.roots))
+            batch, how = len(item.start.roots), How(self.verify, self.recover, subject.sampling, subject.stop)
+            self._drafter = self._on_device(drafter, batch)
+            self._engine = DeviceDecoding(model, batch, self._trees, self._drafter, how)
         elif isinstance(oracle, OracleDrafter) and isinstance(self._drafter, DeviceOracle):
             self._drafter.oracle = oracle
-        if self._engine is None:
-            how = How(self.verify, self.recover, subject.sampling, subject.stop)
-            self._engine = DeviceDecoding(model, len(item.start.roots), self._trees, self._drafter, how)
         self._engine.begin(item.start)
         if isinstance(self._drafter, DeviceOracle):
             # Other depths have other drafts: there the oracle follows its traces, as in the gate.

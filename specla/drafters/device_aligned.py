@@ -15,11 +15,12 @@ from specla.drafters.device import DeviceDrafter
 from specla.drafters.fixed import generations, picked, tree_plan
 from specla.drafters.network import AlignedNetwork, DrafterState
 from specla.models.layers import LayerState
+from specla.models.state import make_bank
 from specla.ops.linear import Stream
 from specla.ops.rows import take_nodes
 from specla.ops.sampling import Sampling
 from specla.ops.texts import Texts, Walked
-from specla.ops.types import Bank, Moving, TreeTensors
+from specla.ops.types import Moving, TreeTensors
 from specla.ops.verify import get_verify
 from specla.topology import DraftTree, chain
 
@@ -43,19 +44,9 @@ class DeviceAligned(DeviceDrafter):
             window,
             window.new_zeros(batch, model.config.hidden_size),
         )
-        self._banks = {depth + 1: self._bank(batch, depth + 1) for depth in depths}
+        self._banks = {depth + 1: make_bank(config, (batch, depth + 1), window) for depth in depths}
         """By nodes of a path."""
         self._verify = get_verify("tree")
-
-    def _bank(self, batch: int, nodes: int) -> Bank:
-        config, like = self.network.net.block.attn.config, self._state.window
-        wide = torch.zeros(batch, nodes, config.num_v_heads, config.head_v_dim, device=like.device)
-        return Bank(
-            like.new_zeros(batch, nodes, config.num_heads, config.head_dim),
-            wide,
-            wide.new_zeros(wide.shape[:3], dtype=torch.float64),
-            like.new_zeros(batch, nodes, config.conv_dim),
-        )
 
     def begin(self, prompts: Sequence[Sequence[int]], roots: Sequence[int]) -> None:
         """Remember the prompts; `prime` brings the hidden states."""

@@ -14,13 +14,13 @@ from torch import Tensor
 
 from specla.drafters.device import DeviceDrafter
 from specla.engine.decode import Prefilled, Step, StopRule, tree_tensors
-from specla.engine.device_recovery import DeviceRecovery, make_bank, places_of
+from specla.engine.device_recovery import DeviceRecovery, places_of
 from specla.engine.graph import CudaGraphs
 from specla.engine.memory import Demand, require
 from specla.engine.recovery import Recovery
 from specla.models.gated_deltanet import GatedDeltaNetLM
 from specla.models.layers import LayerRecord
-from specla.models.state import DecodeState
+from specla.models.state import DecodeState, make_bank
 from specla.ops.sampling import Sampling
 from specla.ops.texts import Ends, Log, Texts, Walked
 from specla.ops.verify import VerifyStrategy
@@ -84,7 +84,8 @@ class Cycle:
         self.decoding, self.tree = decoding, tree
         model = decoding.model
         self.tensors = tree_tensors(tree, model.device, model.config.conv_size)
-        self.bank = make_bank(model, decoding.batch, tree.nodes)
+        places = (model.config.num_hidden_layers, decoding.batch, tree.nodes)
+        self.bank = make_bank(model.config, places, decoding.state.window)
         self._tokens, self._hidden, self._logits = (torch.empty(0) for _ in range(3))
         self._records: list[LayerRecord] = []
         self._walked = Walked(torch.empty(0), torch.empty(0))

@@ -11,7 +11,7 @@ from specla.engine.recovery import EngineRecovery, Recovery
 from specla.errors import SpeclaError
 from specla.models.gated_deltanet import GatedDeltaNetLM
 from specla.models.layers import LayerRecord, LayerState
-from specla.models.state import DecodeState
+from specla.models.state import DecodeState, make_bank
 from specla.ops.known import fold_known
 from specla.ops.texts import Walked
 from specla.ops.types import Bank, Factors, Filled, Known, Moving
@@ -25,18 +25,6 @@ def places_of(chosen: Recovery, longest: int) -> int:
     if chosen.name not in PENDING:
         return 0
     return chosen.ring if chosen.name == "factors_lazy" else longest
-
-
-def make_bank(model: GatedDeltaNetLM, batch: int, nodes: int) -> Bank:
-    """Of all layers: every field [L, B, T, ...]."""
-    config, device = model.config, model.device
-    shape = (config.num_hidden_layers, batch, nodes)
-    return Bank(
-        torch.zeros(*shape, config.num_heads, config.head_dim, dtype=model.dtype, device=device),
-        torch.zeros(*shape, config.num_v_heads, config.head_v_dim, device=device),
-        torch.zeros(*shape, config.num_v_heads, dtype=torch.float64, device=device),
-        torch.zeros(*shape, config.conv_dim, dtype=model.dtype, device=device),
-    )
 
 
 class DeviceRecovery:
@@ -60,7 +48,8 @@ class DeviceRecovery:
                     f"engine.ring={chosen.ring}: a step commits up to {longest} tokens; give {longest} or more"
                 )
             batch = state.recurrent.shape[1]
-            self._ring = make_bank(model, batch, places_of(chosen, longest)).factors
+            places = (state.recurrent.shape[0], batch, places_of(chosen, longest))
+            self._ring = make_bank(model.config, places, state.window).factors
             used = torch.zeros(state.recurrent.shape[0] * batch, dtype=torch.int64, device=model.device)
             self._filled = Filled(used, torch.full_like(used, not lazy, dtype=torch.bool))
             self._folded = Filled(used, torch.empty_like(self._filled.fold))

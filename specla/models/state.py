@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from specla.models.config import GatedDeltaNetConfig
+from specla.ops.types import Bank
 
 
 @dataclass
@@ -46,3 +47,20 @@ class DecodeState:
     def bytes(self) -> int:
         """Bytes of the recurrent state and the windows."""
         return self.recurrent.nbytes + self.window.nbytes
+
+
+def make_bank(config: GatedDeltaNetConfig, places: tuple[int, ...], like: Tensor) -> Bank:
+    """Memory for factors and convolution inputs.
+
+    Args:
+        config: of the layers.
+        places: what every field begins with: [B, T] for one layer, [L, B, T] for all.
+        like: of the model's dtype, on its device.
+    """
+    wide = torch.zeros(*places, config.num_v_heads, config.head_v_dim, device=like.device)
+    return Bank(
+        like.new_zeros(*places, config.num_heads, config.head_dim),
+        wide,
+        wide.new_zeros(wide.shape[:-1], dtype=torch.float64),
+        like.new_zeros(*places, config.conv_dim),
+    )
