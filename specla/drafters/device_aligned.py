@@ -1,7 +1,7 @@
 """The aligned drafter on a device: chains and fixed trees, drafted and caught up by launches alone.
 
-A level runs the block over all nodes drafted so far, not over its own alone: at these few rows a product takes as long
-as its weights do to arrive, and a whole tree runs in the target's own kernels.
+The products of a level are those of its own nodes; the delta rule runs over all that have been drafted so far, in the
+target's own kernels, so that nothing of a state is kept between levels.
 """
 
 from collections.abc import Sequence
@@ -12,17 +12,16 @@ from torch import Tensor
 
 from specla.drafters.aligned import state_after
 from specla.drafters.device import DeviceDrafter
-from specla.drafters.fixed import generations, picked, tree_plan
+from specla.drafters.device_levels import DeviceLevel, levels_of
 from specla.drafters.network import AlignedNetwork, DrafterState
-from specla.models.layers import LayerState
+from specla.models.layers import LayerState, Ran
 from specla.models.state import make_bank
 from specla.ops.linear import Stream
-from specla.ops.rows import take_nodes
 from specla.ops.sampling import Sampling
 from specla.ops.texts import Texts, Walked
-from specla.ops.types import Moving, TreeTensors
+from specla.ops.types import Moving, Newest, Sources, TreeTensors
 from specla.ops.verify import get_verify
-from specla.topology import DraftTree, chain
+from specla.topology import chain
 
 
 class DeviceAligned(DeviceDrafter):
@@ -64,87 +63,65 @@ class DeviceAligned(DeviceDrafter):
         root = texts.root[:, None]
         if tree.nodes == 1:
             return root
-        net, target = self.network.net, self.network.target
-        key = (tree.tree, root.device, self._state.window.shape[1] + 1)
-        plan = tree_plan(*key)
-        predicted, entered, drafted = self._state.predicted[:, None], None, list[Tensor]()
-        for depth, (level, forest) in enumerate(zip(plan.levels, forests(*key), strict=True)):
-            best = self._best(predicted, level.width, texts, depth)
-            tokens = picked(best.flatten(1), level.children)
-            drafted.append(tokens)
-            if forest is None:
+        net = self.network.net
+        levels = levels_of(tree.tree, root.device, self._state.window.shape[1] + 1)
+        tokens = root.new_empty(root.shape[0], tree.nodes)
+        tokens[:, :1].copy_(root)
+        layer = LayerState(self._state.recurrent, self._state.window)
+        projected = net.block.attn.room(root.shape[0], levels[-1].ran)
+        predicted = self._state.predicted[:, None]
+        for depth, level in enumerate(levels):
+            self._place(predicted, level, tokens, texts, depth)
+            if level.forest is None:
                 break
-            hidden, running = picked(predicted, level.parents), picked(tokens, level.running)
-            new = net.enter(hidden, target.model.embeddings(running))
-            entered = new if entered is None else torch.cat((entered, new), dim=1)
-            layer = LayerState(self._state.recurrent, self._state.window)
-            stream, _ = net.block.nodes(Stream(entered), forest, layer, self._verify)
-            predicted = net.norm(stream.hidden[:, -new.shape[1] :])
-        if plan.order is None:
-            return torch.cat((root, *drafted), dim=1)
-        return torch.cat((root, picked(torch.cat(drafted, dim=1), plan.order)), dim=1)
+            sources = Sources(predicted, level.parents, tokens, level.nodes)
+            ran = Ran(projected, level.ran)
+            stream = net.block.more_nodes(self._entered(sources), ran, level.forest, layer, self._verify)
+            predicted = net.norm(stream.hidden)
+        return tokens
 
-    def _best(self, predicted: Tensor, width: int, texts: Texts, depth: int) -> Tensor:
-        """The best tokens after each prediction, [B, M, width] int64."""
-        from specla.ops.kernels.choose import Places, best_tokens
+    def _entered(self, sources: Sources) -> Stream:
+        """What the block takes."""
+        from specla.ops.kernels.entering import entered
+        from specla.ops.kernels.skinny import Norm
+
+        net = self.network.net
+        norms = Norm(*net.hidden_norm.norm), Norm(*net.embedding_norm.norm)
+        return Stream(net.combined(entered(sources, self.network.target.model.embeddings.weight, *norms)))
+
+    def _place(self, predicted: Tensor, level: DeviceLevel, tokens: Tensor, texts: Texts, depth: int) -> None:
+        """Put the best tokens after each prediction [B, M, hidden] in their nodes' places."""
+        from specla.ops.kernels.choose import Places, Room, place_best
 
         network = self.network
         if network.ids is None or self.sampling.greedy:
-            depths = _depths(depth, predicted.shape[1], predicted.device)
-            logits = network.head(predicted)
-            places = Places(texts.rows, texts.length, depths)
-            return network.tokens(best_tokens(logits, self.sampling, places, width))
+            places = Places(texts.rows, texts.length, _depths(depth, predicted.shape[1], predicted.device))
+            room = Room(tokens, level.columns, network.ids)
+            place_best(network.head(predicted), self.sampling, places, level.width, room)
+            return
         positions = (texts.length + depth + 1)[:, None].expand(predicted.shape[:2])
         scores = network.scores(predicted, self.sampling, texts.rows[:, None].expand_as(positions), positions)
-        return network.tokens(scores.topk(width, dim=-1).indices)
+        best = network.tokens(scores.topk(level.width, dim=-1).indices).flatten(1)
+        tokens.index_copy_(1, level.children, best.index_select(1, level.ranked))
 
     def observe(self, hidden: Tensor, walked: Walked, texts: Texts) -> None:
         """Run again over what was accepted, with the target's hidden states, and commit it."""
         from specla.ops.kernels.commit import commit_factors
+        from specla.ops.kernels.entering import keep_predicted
         from specla.ops.kernels.launch import Taken
+        from specla.ops.kernels.skinny import Norm
 
-        places = walked.path.shape[1]
-        at = torch.arange(places, device=hidden.device)
-        # The token after each accepted node: the newest of the text, as many as were committed.
-        after = (texts.tokens - walked.length)[:, None] + at
-        tokens = texts.emitted.gather(1, after.clamp(max=texts.emitted.shape[1] - 1))
+        batch, places = walked.path.shape
+        line = _line(batch, places, hidden.device)
         net, bank = self.network.net, self._banks[places]
-        entered = net.enter(take_nodes(hidden, walked.path), self.network.target.model.embeddings(tokens))
+        # The token after each accepted node: the newest of the text, as many as were committed.
+        sources = Sources(hidden, walked.path, texts.emitted, line, Newest(texts.tokens, walked.length))
         layer = LayerState(self._state.recurrent, self._state.window, bank=bank)
         path = _chain(places, hidden.device, self._state.window.shape[1] + 1)
-        stream, _ = net.block.nodes(Stream(entered), path, layer, self._verify)
-        last = (walked.length - 1).clamp(min=0)[:, None]
-        predicted = net.norm(take_nodes(stream.hidden, last))[:, 0]
-        self._state.predicted.copy_(torch.where((walked.length > 0)[:, None], predicted, self._state.predicted))
-        line = Taken(at.expand(hidden.shape[0], -1).contiguous(), walked.length)
-        commit_factors(self._state.recurrent, bank.factors, line, Moving(self._state.window, bank.raw))
-
-
-@lru_cache(maxsize=64)
-def forests(tree: DraftTree, device: torch.device, width: int) -> tuple[TreeTensors | None, ...]:
-    """For every level the nodes below the root that have run by then, None where none of its own has children."""
-    found, ran = list[TreeTensors | None](), list[int]()
-    for children in generations(tree):
-        running = [child for child in children if tree.children[child]]
-        ran += running
-        found.append(_forest(tree, ran, device, width) if running else None)
-    return tuple(found)
-
-
-def _forest(tree: DraftTree, nodes: Sequence[int], device: torch.device, width: int) -> TreeTensors:
-    """Some nodes of a tree, parents first, whose root is committed."""
-    place = {node: i for i, node in enumerate(nodes)}
-    paths = [[place[node] for node in tree.path(one)[1:]] for one in nodes]
-    ancestors = torch.zeros(1, len(nodes), len(nodes), dtype=torch.bool)
-    taps = torch.empty(1, len(nodes), width - 1, dtype=torch.int64)
-    for i, path in enumerate(paths):
-        ancestors[0, i, path[:-1]] = True
-        # Places from the end of the window, where the path is shorter than the convolution.
-        seen = [*range(1 - width, 0), *path[:-1]]
-        taps[0, i] = torch.tensor(seen[len(seen) - (width - 1) :])
-    parents = torch.tensor([[path[-2] if len(path) > 1 else -1 for path in paths]])
-    depths = torch.tensor([[len(path) - 1 for path in paths]])
-    return TreeTensors((), *(x.to(device) for x in (parents, depths, ancestors, taps)))
+        stream, _ = net.block.nodes(self._entered(sources), path, layer, self._verify)
+        keep_predicted(stream.hidden, walked.length, Norm(*net.norm.norm), self._state.predicted)
+        taken = Taken(line, walked.length)
+        commit_factors(self._state.recurrent, bank.factors, taken, Moving(self._state.window, bank.raw))
 
 
 @lru_cache(maxsize=256)
@@ -155,3 +132,9 @@ def _depths(depth: int, nodes: int, device: torch.device) -> Tensor:
 @lru_cache(maxsize=64)
 def _chain(nodes: int, device: torch.device, width: int) -> TreeTensors:
     return TreeTensors.from_tree(chain(nodes - 1), device, width)
+
+
+@lru_cache(maxsize=64)
+def _line(batch: int, nodes: int, device: torch.device) -> Tensor:
+    """0, 1, 2, ... in every row, [batch, nodes]."""
+    return torch.arange(nodes, device=device).expand(batch, -1).contiguous()

@@ -12,8 +12,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from specla.models.block import Block
 from specla.models.config import GatedDeltaNetConfig
-from specla.models.layers import Block
 from specla.models.parts import RMSNorm
 from specla.ops.linear import PackedLinear
 
@@ -93,7 +93,10 @@ class AlignedNet(nn.Module):
 
     def enter(self, hidden: Tensor, embedded: Tensor) -> Tensor:
         """The block's input [..., hidden], from hidden states of the target (or drafted ones) and embedded tokens."""
-        both = torch.cat((self.hidden_norm(hidden), self.embedding_norm(embedded)), dim=-1)
+        return self.combined(torch.cat((self.hidden_norm(hidden), self.embedding_norm(embedded)), dim=-1))
+
+    def combined(self, both: Tensor) -> Tensor:
+        """The block's input [..., hidden], from both normed, side by side."""
         return F.linear(both, self.combine.weight) if self._combine is None else self._combine(both)
 
     def leave(self, mixed: Tensor) -> Tensor:

@@ -10,8 +10,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from specla.models.block import Block
 from specla.models.config import GatedDeltaNetConfig
-from specla.models.layers import Block, LayerRecord, LayerState
+from specla.models.layers import LayerRecord, LayerState
 from specla.models.parts import RMSNorm
 from specla.models.state import DecodeState
 from specla.ops.linear import PackedLinear, Stream

@@ -1,4 +1,4 @@
-"""A gated delta net layer: its token mixer, and the block around it.
+"""The token mixer of a gated delta net layer.
 
 A mixer runs in two ways: `sequence` over consecutive tokens, and `nodes` over a draft tree on top of a state.
 """
@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from specla.models.config import GatedDeltaNetConfig
-from specla.models.parts import GatedMLP, RMSNorm, ShortConvolution
+from specla.models.parts import RMSNorm, ShortConvolution
 from specla.ops.conv import conv_places, conv_sequence
 from specla.ops.gates import decay_rate, gates_at, l2_normalise
 from specla.ops.linear import Linear, Norm, PackedLinear, Stream
@@ -70,6 +70,18 @@ class Projected(NamedTuple):
     gate: Tensor | None
     a: Tensor
     b: Tensor
+
+
+class Ran(NamedTuple):
+    """What a layer has run of a draft tree.
+
+    Attributes:
+        projected: [B, T, N], input projections of the nodes that have run, and room for the others.
+        nodes: how many have run.
+    """
+
+    projected: Tensor
+    nodes: int
 
 
 class GatedDeltaNet(nn.Module):
@@ -222,6 +234,26 @@ class GatedDeltaNet(nn.Module):
         mixed = self.gated_output(output.out, parts.gate, x.dtype)
         return self._out.added(mixed, stream), LayerRecord(x, raw, inputs, output)
 
+    def more_nodes(
+        self, stream: Stream, norm: Norm, ran: Ran, tree: TreeTensors, state: LayerState, verify: VerifyStrategy
+    ) -> Stream:
+        """Run some more nodes of a tree whose first ones have run; the state stays as it is.
+
+        Arguments and result are those of `nodes`, but `stream` is of the m new nodes, the last of the tree's, and
+        `ran` holds what the nodes before them left, and takes what these leave.
+        """
+        last = ran.nodes + stream.hidden.shape[1]
+        _, x = self._projection.after_norm(stream, norm, ran.projected[:, ran.nodes : last])
+        parts = self._parts(ran.projected[:, :last])
+        _, inputs = self._node_inputs(parts, tree, state.window, None)
+        out = verify.verify(state.recurrent, inputs, tree).out[:, ran.nodes :]
+        gate = None if parts.gate is None else parts.gate[:, ran.nodes :]
+        return self._out.added(self.gated_output(out, gate, x.dtype), stream)
+
+    def room(self, batch: int, nodes: int) -> Tensor:
+        """[batch, nodes, N], for `more_nodes`."""
+        return self._projection.weight.new_empty(batch, nodes, self._projection.weight.shape[0])
+
     def node_inputs(
         self, x: Tensor, tree: TreeTensors, window: Tensor, bank: Bank | None = None
     ) -> tuple[Tensor, Tensor | None, NodeInputs]:
@@ -264,29 +296,3 @@ class GatedDeltaNet(nn.Module):
         weights = kernel.Weights(*self._conv_weights(), self.A_log, self.dt_bias)
         heads, doubled = kernel.Heads(*self.config.head_shape), self.config.allow_neg_eigval
         return NodeInputs(*kernel.node_inputs(raw, gates, window, taps, weights, heads, doubled, bank))
-
-
-class Block(nn.Module):
-    """One pre-norm layer: mixer, then MLP."""
-
-    def __init__(self, config: GatedDeltaNetConfig) -> None:
-        super().__init__()
-        self.attn_norm = RMSNorm(config.hidden_size, config.norm_eps)
-        self.attn = GatedDeltaNet(config)
-        self.mlp_norm = RMSNorm(config.hidden_size, config.norm_eps)
-        self.mlp = GatedMLP(config.hidden_size, config.intermediate_size)
-
-    def sequence(
-        self, hidden: Tensor, state: LayerState | None = None, valid: Tensor | None = None
-    ) -> tuple[Tensor, LayerState]:
-        """Consecutive tokens, [B, T, hidden]."""
-        mixed, state = self.attn.sequence(self.attn_norm(hidden), state, valid)
-        hidden = hidden + mixed
-        return hidden + self.mlp(self.mlp_norm(hidden)), state
-
-    def nodes(
-        self, stream: Stream, tree: TreeTensors, state: LayerState, verify: VerifyStrategy
-    ) -> tuple[Stream, LayerRecord]:
-        """The nodes of a draft tree, [B, T, hidden]."""
-        stream, record = self.attn.nodes(stream, self.attn_norm.norm, tree, state, verify)
-        return self.mlp.added(stream, self.mlp_norm.norm), record

@@ -48,10 +48,14 @@ class Linear:
         """x [..., K] -> [..., N]."""
         return F.linear(x, self.weight)
 
-    def after_norm(self, stream: Stream, norm: Norm) -> tuple[Tensor, Tensor]:
-        """(The product of the normed stream [B, T, N], the normed stream [B, T, K], rounded to its dtype)."""
+    def after_norm(self, stream: Stream, norm: Norm, into: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """(The product of the normed stream [B, T, N], the normed stream [B, T, K], rounded to its dtype).
+
+        The product lies in `into` where that is given.
+        """
         normed = rms_norm(stream.hidden, *norm)
-        return self(normed), normed
+        product = self(normed)
+        return product if into is None else into.copy_(product), normed
 
     def gated(self, stream: Stream, norm: Norm) -> Tensor:
         """silu(gate) * up of the normed stream, [B, T, N / 2]; the weight is gate's rows, then those of up."""
@@ -99,13 +103,17 @@ class PackedLinear(Linear):
             return self._few(x)[0].view(*x.shape[:-1], -1)
         return super().__call__(x)
 
-    def after_norm(self, stream: Stream, norm: Norm) -> tuple[Tensor, Tensor]:
+    def after_norm(self, stream: Stream, norm: Norm, into: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """As `Linear`'s."""
         if not self._is_few(stream.hidden):
-            return super().after_norm(stream, norm)
-        product, normed, _ = self._few(stream.hidden, norm, stream.squares, keeps_normed=True)
+            return super().after_norm(stream, norm, into)
+        at_once = into.flatten(0, 1) if into is not None and into.is_contiguous() else None
+        product, normed, _ = self._few(stream.hidden, norm, stream.squares, keeps_normed=True, into=at_once)
         assert normed is not None
-        return product.view(*stream.hidden.shape[:-1], -1), normed.view(stream.hidden.shape)
+        product = product.view(*stream.hidden.shape[:-1], -1)
+        if into is not None and at_once is None:
+            into.copy_(product)
+        return product, normed.view(stream.hidden.shape)
 
     def gated(self, stream: Stream, norm: Norm) -> Tensor:
         """As `Linear`'s."""
@@ -142,6 +150,7 @@ class PackedLinear(Linear):
         *,
         gated: bool = False,
         keeps_normed: bool = False,
+        into: Tensor | None = None,
     ) -> tuple[Tensor, Tensor | None, Tensor | None]:
         """(y [M, N], the normed x [M, K] where it is kept, parts of y's sums of squares where some are left)."""
         from specla.ops.kernels import skinny
@@ -150,4 +159,4 @@ class PackedLinear(Linear):
         before = None if norm is None else skinny.Norm(*norm, squares)
         after = None if residual is None else residual.flatten(0, -2)
         weight = skinny.Wide(self.weight, self._counters, gated)
-        return skinny.product(skinny.Operands(x.flatten(0, -2), weight, before, after, keeps_normed))
+        return skinny.product(skinny.Operands(x.flatten(0, -2), weight, before, after, keeps_normed, into))

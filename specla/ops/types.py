@@ -137,6 +137,29 @@ class Filled(NamedTuple):
     """[B] bool: the rows that the next verification, or the one just run, folds, which empties their ring."""
 
 
+class Newest(NamedTuple):
+    """Tokens are counted from the newest `length` of a row's `total` on."""
+
+    total: Tensor
+    """[B] int64."""
+    length: Tensor
+    """[B] int64."""
+
+
+class Sources(NamedTuple):
+    """Where the inputs of m nodes come from that an aligned drafter runs."""
+
+    hidden: Tensor
+    """[B, P, D]; rows and nodes may lie apart."""
+    hidden_at: Tensor
+    """[1 or B, m] int64, among the P."""
+    tokens: Tensor
+    """[B, S] int64."""
+    tokens_at: Tensor
+    """[1 or B, m] int64, among the S, or from `newest` on; a place past the end is the last one."""
+    newest: Newest | None = None
+
+
 class VerifyOutput(NamedTuple):
     """What verification returns."""
 

@@ -43,6 +43,17 @@ class Places(NamedTuple):
     """[1 or B, T] int64."""
 
 
+class Room(NamedTuple):
+    """Where drafted tokens go."""
+
+    tokens: Tensor
+    """[B, S] int64, written in place; rows may lie apart."""
+    columns: Tensor
+    """[T x ranks] int64: for every node's best, then its second best, and so on, one of the S, or -1 for nowhere."""
+    ids: Tensor | None = None
+    """[V'] int64: the tokens that the scores are of; None where they are the first V'."""
+
+
 def best_of_parts(logits: Tensor, sampling: Sampling, places: Places, ranks: int = 1) -> Best:
     """The best tokens of every node, so many of every part.
 
@@ -74,18 +85,27 @@ def best_of_parts(logits: Tensor, sampling: Sampling, places: Places, ranks: int
     return best
 
 
-def best_tokens(logits: Tensor, sampling: Sampling, places: Places, count: int) -> Tensor:
-    """The best tokens of every node, best first, [B, T, count] int64; see `best_of_parts`.
+def place_best(logits: Tensor, sampling: Sampling, places: Places, count: int, room: Room) -> None:
+    """Put the best tokens of every node, best first, where they belong; see `best_of_parts`.
 
     A vocabulary of fewer tokens than `count` gives its last one again.
+
+    Raises:
+        SpeclaError: naming the limit, for tensors that the kernels cannot take.
     """
     best = best_of_parts(logits, sampling, places, count)
     batch, nodes, candidates = best.score.shape
-    tokens = torch.empty(batch, nodes, count, dtype=torch.int64, device=logits.device)
-    _merge_kernel[(batch * nodes,)](
-        *best, tokens, candidates, COUNT=count, BP=triton.next_power_of_2(candidates), num_warps=1, **overlapped(logits)
+    expect("drafted tokens", room.tokens, (batch, room.tokens.shape[1]), (torch.int64,), logits)
+    expect("their columns", room.columns, (nodes * count,), WHOLE, logits)
+    if room.ids is not None:
+        expect("a draft vocabulary", room.ids, (logits.shape[2],), WHOLE, logits)
+    _merge_kernel[nodes, batch](
+        *(*best, room.tokens, room.columns, room.ids, candidates, room.tokens.stride(0)),
+        COUNT=count,
+        BP=triton.next_power_of_2(candidates),
+        num_warps=1,
+        **overlapped(logits),
     )
-    return tokens
 
 
 def _key_of(seed: int) -> tuple[int, int]:
@@ -114,20 +134,36 @@ def _nucleus(logits: Tensor, sampling: Sampling) -> tuple[Tensor, Tensor]:
 
 
 @triton.jit(do_not_specialize=["candidates"])
-def _merge_kernel(p_score, p_token, p_best, candidates, COUNT: tl.constexpr, BP: tl.constexpr, OVERLAP: tl.constexpr):
+def _merge_kernel(
+    p_score,
+    p_token,
+    p_room,
+    p_columns,
+    p_ids,
+    candidates,
+    room_row,
+    COUNT: tl.constexpr,
+    BP: tl.constexpr,
+    OVERLAP: tl.constexpr,
+):
     """The best of all parts at one node, in their order."""
     if OVERLAP:
         gdc_wait()
         gdc_launch_dependents()
-    i_n, o_p = tl.program_id(0).to(tl.int64), tl.arange(0, BP)
+    i_t, i_b, o_p = tl.program_id(0), tl.program_id(1).to(tl.int64), tl.arange(0, BP)
+    o_n = (i_b * tl.num_programs(0) + i_t) * candidates
     inside = o_p < candidates
-    b_score = tl.load(p_score + i_n * candidates + o_p, mask=inside, other=-float("inf"))
-    b_token = tl.load(p_token + i_n * candidates + o_p, mask=inside, other=0)
+    b_score = tl.load(p_score + o_n + o_p, mask=inside, other=-float("inf"))
+    b_token = tl.load(p_token + o_n + o_p, mask=inside, other=0)
     for rank in tl.static_range(COUNT):
         top = tl.max(b_score, axis=0)
         # Candidates of equal scores are in the order of the vocabulary.
         place = tl.min(tl.where((b_score == top) & inside, o_p, candidates - 1), axis=0)
-        tl.store(p_best + i_n * COUNT + rank, tl.sum(tl.where(o_p == place, b_token, 0), axis=0).to(tl.int64))
+        token = tl.sum(tl.where(o_p == place, b_token, 0), axis=0).to(tl.int64)
+        if p_ids is not None:
+            token = tl.load(p_ids + token)
+        column = tl.load(p_columns + i_t * COUNT + rank)
+        tl.store(p_room + i_b * room_row + column, token, mask=column >= 0)
         b_score = tl.where(o_p == place, -float("inf"), b_score)
 
 

@@ -96,6 +96,7 @@ class Operands(NamedTuple):
         norm: of x before the product; normalised in float32 and rounded once, as `specla.ops.norm.rms_norm` does.
         residual: [M, N], added to the rounded product, and rounded again; rows may lie apart.
         keeps_normed: return the normed x as well.
+        into: [M, N], contiguous: where the product goes; None for new memory.
     """
 
     x: Tensor
@@ -103,6 +104,7 @@ class Operands(NamedTuple):
     norm: Norm | None = None
     residual: Tensor | None = None
     keeps_normed: bool = False
+    into: Tensor | None = None
 
 
 class Product(NamedTuple):
@@ -160,7 +162,7 @@ def product(given: Operands) -> Product:
 def by_vector(given: Operands, tiles: VectorTiles) -> Product:
     """A product of one row."""
     given = _checked(given, 1)
-    x, weight, norm, residual, _ = given
+    x, weight, norm, residual = given[:4]
     y, normed = _outputs(given)
     vector_kernel[(triton.cdiv(weight.data.shape[0], tiles.rows),)](
         *(x, weight.data, None if norm is None else norm.weight, residual, y, normed),
@@ -179,7 +181,7 @@ def by_vector(given: Operands, tiles: VectorTiles) -> Product:
 def by_matrix(given: Operands, tiles: MatrixTiles) -> Product:
     """A product of some rows."""
     given = _checked(given, MOST_ROWS)
-    x, weight, norm, residual, _ = given
+    x, weight, norm, residual = given[:4]
     y, normed = _outputs(given)
     rows = x.shape[0]
     block = max(LEAST_MATRIX_ROWS, triton.next_power_of_2(rows))
@@ -210,12 +212,13 @@ def by_matrix(given: Operands, tiles: MatrixTiles) -> Product:
 def _outputs(given: Operands) -> tuple[Tensor, Tensor | None]:
     """Room for y and the normed x."""
     x = given.x
-    return x.new_empty(x.shape[0], given.weight.outputs), x.new_empty(x.shape) if given.keeps_normed else None
+    y = x.new_empty(x.shape[0], given.weight.outputs) if given.into is None else given.into
+    return y, x.new_empty(x.shape) if given.keeps_normed else None
 
 
 def _checked(given: Operands, most: int) -> Operands:
     """The same with elements side by side, or an error."""
-    x, weight, norm, residual, keeps_normed = given
+    x, weight, norm, residual, keeps_normed, into = given
     rows = x.shape[0]
     if x.dim() != 2 or not 0 < rows <= most:
         raise SpeclaError(f"x of {tuple(x.shape)}: this product's kernel takes [1 to {most} rows, columns]")
@@ -235,4 +238,8 @@ def _checked(given: Operands, most: int) -> Operands:
     if residual is not None:
         expect("a residual", residual, (rows, weight.outputs), (x.dtype,), x)
         residual = side_by_side(residual)
-    return Operands(side_by_side(x), weight, norm, residual, keeps_normed)
+    if into is not None:
+        expect("room for the product", into, (rows, weight.outputs), (x.dtype,), x)
+        if not into.is_contiguous():
+            raise SpeclaError(f"room for the product with strides {into.stride()}: kernels take it contiguous")
+    return Operands(side_by_side(x), weight, norm, residual, keeps_normed, into)

@@ -101,10 +101,11 @@ def _take_known(
 
 
 @triton.jit
-def _proceed():
-    """Wait for the kernel in front, and let the one behind begin."""
-    gdc_wait()
+def _begin(EARLY: tl.constexpr):
+    """Let the kernel behind begin, which may have weights to send for; wait for the one in front, or not yet."""
     gdc_launch_dependents()
+    if not EARLY:
+        gdc_wait()
 
 
 @triton.jit(do_not_specialize=["T", "L", "R", "first", "start"])
@@ -170,8 +171,8 @@ def walk_kernel(
     With TABLES, [chains, L], of its nodes and of the slots their states are kept in (-1: nowhere); without, L nodes
     from `first` on, each with a slot of its own number, from the state in slot `start`. EARLY reads it before waiting.
     """
-    if OVERLAP and not EARLY:
-        _proceed()
+    if OVERLAP:
+        _begin(EARLY)
     i_v, i_c, i_bh = tl.program_id(0), tl.program_id(1), tl.program_id(2)
     i_b, i_h = (i_bh // HV).to(tl.int64), i_bh % HV
     o_k, o_v = tl.arange(0, BK), i_v * BV + tl.arange(0, BV)
@@ -195,7 +196,7 @@ def walk_kernel(
         p_start = p_stored + slot.to(tl.int64) * stored_slot
     b_s = tl.load(p_start + o_s, mask=inside, other=0.0)
     if OVERLAP and EARLY:
-        _proceed()
+        gdc_wait()
     b_q, b_k, b_v, g, beta = load_node(p_q, p_k, p_v, p_g, p_beta, node, q_node, k_node, v_node, o_k, o_v, HV, K, V)
     # Only the programs of the first rows keep account of the decay.
     decay = tl.load(p_decay + parent * HV, mask=(i_v == 0) & (parent >= 0), other=0.0)

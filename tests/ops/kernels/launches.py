@@ -15,8 +15,9 @@ from torch import Tensor
 from specla.ops.kernels import oracle, rowwise, skinny
 from specla.ops.kernels.accept import accept
 from specla.ops.kernels.bandwidth import empty_sums, partial_sums
-from specla.ops.kernels.choose import Best, Places, best_tokens
+from specla.ops.kernels.choose import Best, Places, Room, place_best
 from specla.ops.kernels.commit import commit_factors
+from specla.ops.kernels.entering import entered, keep_predicted
 from specla.ops.kernels.gated_norm import gated_rms_norm
 from specla.ops.kernels.launch import Taken
 from specla.ops.kernels.node_inputs import Heads, Weights, node_inputs
@@ -29,7 +30,7 @@ from specla.ops.kernels.walk import Pending, verify_chain, verify_hybrid, verify
 from specla.ops.kernels.window import move
 from specla.ops.sampling import Sampling
 from specla.ops.texts import Drafts, Ends, Log, Texts, Traces
-from specla.ops.types import Factors, Filled, HeadShape, Known, Moving, NodeInputs, TreeTensors
+from specla.ops.types import Factors, Filled, HeadShape, Known, Moving, Newest, NodeInputs, Sources, TreeTensors
 from specla.topology import DraftTree, chain, kary
 
 PUBLISHED = HeadShape(8, 8, 256, 256)
@@ -244,8 +245,11 @@ def tokens() -> Iterator[tuple[str, Launch]]:
         texts = Texts(rows, rows, text, rows, rows == 0, rows, rows)
         places, drafted = Places(rows, rows, tensors.depths), torch.empty(shape, dtype=torch.int64)
         logits = torch.empty(*shape, 32000, dtype=torch.bfloat16)
+        columns, ids = torch.empty(2 * tree.nodes, dtype=torch.int64), torch.empty(32000, dtype=torch.int64)
         for sampling in (Sampling(), Sampling(0.8), Sampling(0.8, 0.9)):
-            yield f"tokens of {tree.name}, {sampling}", partial(best_tokens, logits, sampling, places, 2)
+            room = Room(text, columns, ids if sampling.greedy else None)
+            yield f"tokens of {tree.name}, {sampling}", partial(place_best, logits, sampling, places, 2, room)
+        yield f"around a drafter's block, {tree.name}", partial(around_a_drafters_block, tree.nodes)
         best = Best(torch.empty(*shape, 8), torch.empty(*shape, 8, dtype=torch.int32))
         logs = Log(log, log, torch.empty(64, 2, tree.depth + 1, dtype=torch.int16))
         ends = Ends(64, torch.empty(1, dtype=torch.int64))
@@ -253,6 +257,16 @@ def tokens() -> Iterator[tuple[str, Launch]]:
         traces = Traces(text, rows, text.double(), torch.empty(1, 2, dtype=torch.float64))
         drafts = Drafts(torch.empty(64, *shape, dtype=torch.int64), rows[:1] == 0)
         yield f"oracle {tree.name}", partial(oracle.draft, drafted, tensors.parents, texts, traces, drafts, 32000)
+
+
+def around_a_drafters_block(nodes: int) -> None:
+    """What goes in for two rows, and what is kept of what comes out."""
+    half, rows = torch.bfloat16, torch.empty(2, dtype=torch.int64)
+    hidden, places = torch.empty(2, nodes, 2048, dtype=half), torch.empty(2, nodes, dtype=torch.int64)
+    norm, embeddings = skinny.Norm(torch.empty(2048, dtype=half), 1e-6), torch.empty(32000, 2048, dtype=half)
+    for newest in (None, Newest(rows, rows)):
+        entered(Sources(hidden, places, places, places, newest), embeddings, norm, norm)
+    keep_predicted(hidden, rows, norm, torch.empty(2, 2048, dtype=half))
 
 
 def bandwidth() -> None:

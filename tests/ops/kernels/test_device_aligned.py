@@ -13,7 +13,7 @@ from specla.engine.recovery import Recovery
 from specla.models.drafter import DrafterConfig
 from specla.models.drafter_checkpoint import random_drafter
 from specla.models.gated_deltanet import GatedDeltaNetLM
-from specla.ops.kernels.choose import Places, best_tokens
+from specla.ops.kernels.choose import Places, Room, place_best
 from specla.ops.sampling import Sampling
 from specla.ops.verify import get_verify
 from specla.topology import DraftTree, chain, explicit, kary
@@ -78,9 +78,22 @@ def test_the_text_is_that_of_ar(sampling: Sampling, device: torch.device) -> Non
         assert engine.emitted == [text[:LIMIT] for text in texts]
 
 
+@pytest.mark.parametrize("reduced", [False, True], ids=["all tokens", "few tokens"])
 @pytest.mark.parametrize("count", [1, 2, 3])
-def test_the_best_tokens_of_a_vocabulary_in_parts(count: int, device: torch.device) -> None:
+def test_the_best_tokens_of_a_vocabulary_in_parts(count: int, reduced: bool, device: torch.device) -> None:
     logits = torch.randn(2, 3, 9001, generator=torch.Generator().manual_seed(count)).to(device)
     rows = torch.zeros(2, dtype=torch.int64, device=device)
     places = Places(rows, rows, rows[None, :1].expand(1, 3).contiguous())
-    assert torch.equal(best_tokens(logits, GREEDY, places, count), logits.topk(count, dim=-1).indices)
+    # Backwards, and the second node's last one nowhere.
+    columns = torch.arange(3 * count, device=device).flip(0)
+    columns[2 * count - 1] = -1
+    ids = torch.randperm(20_000, device=device)[:9001].sort().values if reduced else None
+    tokens = torch.full((2, 4 * count), -7, device=device)
+    place_best(logits, GREEDY, places, count, Room(tokens, columns, ids))
+    best = logits.topk(count, dim=-1).indices.flatten(1)
+    best = best if ids is None else ids[best]
+    expected = torch.full_like(tokens, -7)
+    for place, column in enumerate(columns.tolist()):
+        if column >= 0:
+            expected[:, column] = best[:, place]
+    assert torch.equal(tokens, expected)

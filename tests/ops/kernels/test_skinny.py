@@ -121,6 +121,19 @@ def test_a_split_product_has_the_same_bits_every_time(dtype: torch.dtype, device
         assert not bool(given.weight.counters.any())
 
 
+@pytest.mark.parametrize("rows", [1, 3])
+def test_a_product_lies_where_it_shall(rows: int, dtype: torch.dtype, device: torch.device) -> None:
+    case = Case(rows, 40, 64, dtype, device)
+    room = case.x.new_full((5, 40), torch.nan)
+    found = skinny.product(case.operands("normed")._replace(into=room[1 : 1 + rows]))
+    check(found, case, "normed")
+    assert found.y.data_ptr() == room[1].data_ptr()
+    assert room[0].isnan().all()
+    assert room[1 + rows :].isnan().all()
+    with pytest.raises(SpeclaError, match="room for the product with strides"):
+        skinny.product(case.operands("normed")._replace(into=room.new_empty(rows, 80)[:, ::2]))
+
+
 def test_a_row_is_the_same_beside_others(dtype: torch.dtype, device: torch.device) -> None:
     case = Case(16, 72, 200, dtype, device)
     given = case.operands("normed")
