@@ -14,7 +14,7 @@ from specla.drafters.aligned import state_after
 from specla.drafters.device import DeviceDrafter
 from specla.drafters.device_levels import DeviceLevel, levels_of
 from specla.drafters.network import AlignedNetwork, DrafterState
-from specla.models.layers import LayerState, Ran
+from specla.models.records import LayerState, Ran
 from specla.models.state import make_bank
 from specla.ops.linear import Stream
 from specla.ops.sampling import Sampling

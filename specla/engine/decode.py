@@ -18,7 +18,7 @@ from specla.engine.recovery import EngineRecovery, Recovery
 from specla.errors import SpeclaError
 from specla.interrupt import check
 from specla.models.gated_deltanet import GatedDeltaNetLM
-from specla.models.layers import LayerRecord
+from specla.models.records import LayerRecord
 from specla.models.state import DecodeState
 from specla.ops.sampling import Sampling, choose
 from specla.ops.types import TreeTensors

@@ -19,7 +19,7 @@ from specla.engine.graph import CudaGraphs
 from specla.engine.memory import Demand, require
 from specla.engine.recovery import Recovery
 from specla.models.gated_deltanet import GatedDeltaNetLM
-from specla.models.layers import LayerRecord
+from specla.models.records import LayerRecord
 from specla.models.state import DecodeState, make_bank
 from specla.ops.sampling import Sampling
 from specla.ops.texts import Ends, Log, Texts, Walked

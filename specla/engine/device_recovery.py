@@ -10,7 +10,7 @@ import torch
 from specla.engine.recovery import EngineRecovery, Recovery
 from specla.errors import SpeclaError
 from specla.models.gated_deltanet import GatedDeltaNetLM
-from specla.models.layers import LayerRecord, LayerState
+from specla.models.records import LayerRecord, LayerState
 from specla.models.state import DecodeState, make_bank
 from specla.ops.known import fold_known
 from specla.ops.texts import Walked

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from specla.models.gated_deltanet import GatedDeltaNetLM
-from specla.models.layers import LayerRecord, LayerState
+from specla.models.records import LayerRecord, LayerState
 from specla.models.state import DecodeState
 from specla.ops.conv import move_window
 from specla.ops.known import fold_known
@@ -94,5 +94,6 @@ def _stack(records: list[LayerRecord], needs: frozenset[str]) -> Record:
     if "states" in needs:
         states = tuple(output.states for output in outputs if output.states is not None)
     if "gated" in needs:
-        gated = NodeInputs(*(torch.cat(parts) for parts in zip(*(record.inputs for record in records), strict=True)))
+        inputs = [record.inputs for record in records if record.inputs is not None]
+        gated = NodeInputs(*(torch.cat(parts) for parts in zip(*inputs, strict=True)))
     return Record(factors=factors, states=states, gated=gated)

@@ -3,8 +3,9 @@
 from torch import Tensor, nn
 
 from specla.models.config import GatedDeltaNetConfig
-from specla.models.layers import GatedDeltaNet, LayerRecord, LayerState, Ran
+from specla.models.layers import GatedDeltaNet
 from specla.models.parts import GatedMLP, RMSNorm
+from specla.models.records import LayerRecord, LayerState, Ran
 from specla.ops.linear import Stream
 from specla.ops.types import TreeTensors
 from specla.ops.verify import VerifyStrategy

@@ -12,8 +12,8 @@ from torch import Tensor, nn
 
 from specla.models.block import Block
 from specla.models.config import GatedDeltaNetConfig
-from specla.models.layers import LayerRecord, LayerState
 from specla.models.parts import RMSNorm
+from specla.models.records import LayerRecord, LayerState
 from specla.models.state import DecodeState
 from specla.ops.linear import PackedLinear, Stream
 from specla.ops.norm import rms_norm

@@ -4,84 +4,20 @@ A mixer runs in two ways: `sequence` over consecutive tokens, and `nodes` over a
 """
 
 import math
-from dataclasses import dataclass
-from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from specla.models.config import GatedDeltaNetConfig
 from specla.models.parts import RMSNorm, ShortConvolution
+from specla.models.records import LayerRecord, LayerState, Projected, Ran
 from specla.ops.conv import conv_places, conv_sequence
 from specla.ops.gates import decay_rate, gates_at, l2_normalise
 from specla.ops.linear import Linear, Norm, PackedLinear, Stream
 from specla.ops.norm import gated_rms_norm
 from specla.ops.prefill import prefill_gated_delta_rule
-from specla.ops.types import Bank, Fold, Known, NodeInputs, TreeTensors, VerifyOutput
+from specla.ops.types import Bank, NodeInputs, TreeTensors, VerifyOutput
 from specla.ops.verify import VerifyStrategy
-
-
-@dataclass(frozen=True)
-class LayerRecord:
-    """What one layer's verification leaves for its recovery.
-
-    Attributes:
-        x: [B, T, hidden], the mixer's input; token replay generates the factors again from it.
-        conv_inputs: [B, T, C], raw inputs of the short convolution, from which the window recovers.
-        inputs: the delta rule's inputs, cached for `replay_cached`.
-        output: outputs, and factors or states as the strategy produced them.
-    """
-
-    x: Tensor
-    conv_inputs: Tensor
-    inputs: NodeInputs
-    output: VerifyOutput
-
-
-@dataclass(frozen=True)
-class LayerState:
-    """One layer's slice of a decode state.
-
-    Attributes:
-        recurrent: [B, HV, V, K].
-        window: [B, W-1, C].
-        known, fold: what is not folded yet.
-        bank: where the next verification leaves its factors, or None for memory of its own.
-    """
-
-    recurrent: Tensor
-    window: Tensor
-    known: Known | None = None
-    fold: Fold = None
-    bank: Bank | None = None
-
-
-class Projected(NamedTuple):
-    """A layer's input projections.
-
-    Attributes:
-        raw: [B, T, C], inputs of the short convolution.
-        gate: of the output, [B, T, HV*V], or None.
-        a: of the decay, [B, T, HV].
-        b: of the write strength, [B, T, HV].
-    """
-
-    raw: Tensor
-    gate: Tensor | None
-    a: Tensor
-    b: Tensor
-
-
-class Ran(NamedTuple):
-    """What a layer has run of a draft tree.
-
-    Attributes:
-        projected: [B, T, N], input projections of the nodes that have run, and room for the others.
-        nodes: how many have run.
-    """
-
-    projected: Tensor
-    nodes: int
 
 
 class GatedDeltaNet(nn.Module):
@@ -227,10 +163,14 @@ class GatedDeltaNet(nn.Module):
         """
         product, x = self._projection.after_norm(stream, norm)
         parts = self._parts(product)
-        raw, inputs = self._node_inputs(parts, tree, state.window, state.bank)
-        output = verify.verify(state.recurrent, inputs, tree, state.known, state.fold, state.bank)
-        if state.bank is not None:
-            state.bank.keep(output.factors, raw)
+        raw, inputs, output = parts.raw, None, None
+        if x.is_cuda and verify.decodes(tree):
+            output = self._decode_step(parts, state)
+        if output is None:
+            raw, inputs = self._node_inputs(parts, tree, state.window, state.bank)
+            output = verify.verify(state.recurrent, inputs, tree, state.known, state.fold, state.bank)
+            if state.bank is not None:
+                state.bank.keep(output.factors, raw)
         mixed = self.gated_output(output.out, parts.gate, x.dtype)
         return self._out.added(mixed, stream), LayerRecord(x, raw, inputs, output)
 
@@ -293,6 +233,24 @@ class GatedDeltaNet(nn.Module):
         """Convolution, norms and gates in one kernel."""
         from specla.ops.kernels import node_inputs as kernel
 
-        weights = kernel.Weights(*self._conv_weights(), self.A_log, self.dt_bias)
-        heads, doubled = kernel.Heads(*self.config.head_shape), self.config.allow_neg_eigval
+        weights, heads = kernel.Weights(*self._kernel_weights), kernel.Heads(*self.config.head_shape)
+        doubled = self.config.allow_neg_eigval
         return NodeInputs(*kernel.node_inputs(raw, gates, window, taps, weights, heads, doubled, bank))
+
+    def _decode_step(self, parts: Projected, state: LayerState) -> VerifyOutput | None:
+        """All of a decode step in one kernel, for a few rows whose pending factors are what it folds; else None."""
+        from specla.ops.kernels import decode, node_inputs
+        from specla.ops.kernels.walk import Pending
+
+        if state.bank is None or state.known is None or state.recurrent.shape[:2].numel() > decode.MOST_STATES:
+            return None
+        step = decode.Step(parts.raw, parts.a, parts.b, state.window)
+        weights = node_inputs.Weights(*self._kernel_weights)
+        heads, doubled = node_inputs.Heads(*self.config.head_shape), self.config.allow_neg_eigval
+        pending = Pending(state.known, state.fold)
+        return decode.decode_step(state.recurrent, step, weights, heads, pending, state.bank, doubled)
+
+    @property
+    def _kernel_weights(self) -> tuple[Tensor, Tensor | None, Tensor, Tensor]:
+        """Of the convolution and the gates."""
+        return *self._conv_weights(), self.A_log, self.dt_bias

@@ -56,7 +56,7 @@ def check_verify(
         expect(name, x, (rows, nodes), WHOLE, state)
     expect("ancestors", tree.ancestors, (rows, nodes, nodes), (torch.bool,), state)
     if known is not None:
-        _check_known(state, inputs, known, fold)
+        check_known(state, inputs.k, known, fold)
 
 
 def check_inputs(state: Tensor, inputs: NodeInputs) -> None:
@@ -77,10 +77,11 @@ def check_inputs(state: Tensor, inputs: NodeInputs) -> None:
     _one_device(state, *inputs)
 
 
-def _check_known(state: Tensor, inputs: NodeInputs, known: Known, fold: Fold) -> None:
-    if known.factors.k.dtype != inputs.k.dtype:
-        raise SpeclaError(f"known k of {known.factors.k.dtype} beside k of {inputs.k.dtype}: kernels take one dtype")
-    check_factors("known ", state, known.factors, inputs.k.shape[2])
+def check_known(state: Tensor, k: Tensor, known: Known, fold: Fold) -> None:
+    """Committed factors besides a state [B, HV, V, K] and keys [B, T, H, K], and which rows fold them."""
+    if known.factors.k.dtype != k.dtype:
+        raise SpeclaError(f"known k of {known.factors.k.dtype} beside k of {k.dtype}: kernels take one dtype")
+    check_factors("known ", state, known.factors, k.shape[2])
     batch = state.shape[0]
     places = (known.factors.k if known.nodes is None else known.nodes).shape[1]
     if known.nodes is not None:

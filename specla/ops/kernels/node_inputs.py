@@ -73,16 +73,16 @@ def node_inputs(
     """
     raw, window, taps = side_by_side(raw), side_by_side(window), taps.contiguous()
     gates = side_by_side(gates[0]), side_by_side(gates[1])
-    _check(raw, gates, window, taps, weights, heads)
-    _check_bank(raw, bank, heads)
     batch, nodes, _ = raw.shape
-    key_heads, value_heads, key_size, value_size = heads
+    check_products(raw, gates, window, weights, heads)
+    expect("taps", taps, (1 if taps.shape[0] == 1 else batch, nodes, window.shape[1]), (torch.int64,), raw)
+    check_bank(raw, bank, heads)
+    (key_heads, value_heads, key_size, value_size), block = heads, triton.next_power_of_2(heads.key_size)
     q = raw.new_empty(batch, nodes, key_heads, key_size)
     k, copy = (torch.empty_like(q), None) if bank is None else (bank.k, bank.raw)
     v = raw.new_empty(batch, nodes, value_heads, value_size)
     g = raw.new_empty(batch, nodes, value_heads, dtype=torch.float32)
     found = q, k, v, g, torch.empty_like(g)
-    block = triton.next_power_of_2(key_size)
     parts = 2 * key_heads + triton.cdiv(value_heads * value_size, block) + 1
     together = nodes_together(parts * batch, nodes)
     steps = (step for x in (raw, window, *gates) for step in x.stride()[:2])
@@ -104,7 +104,8 @@ def node_inputs(
     return found
 
 
-def _check_bank(raw: Tensor, bank: Bank | None, heads: Heads) -> None:
+def check_bank(raw: Tensor, bank: Bank | None, heads: Heads) -> None:
+    """Where k and a copy of raw [B, T, C] go."""
     if bank is not None:
         expect("a bank's k", bank.k, (*raw.shape[:2], heads.key_heads, heads.key_size), (raw.dtype,), raw)
         expect("a bank's raw inputs", bank.raw, raw.shape, (raw.dtype,), raw)
@@ -114,15 +115,13 @@ def _check_bank(raw: Tensor, bank: Bank | None, heads: Heads) -> None:
             )
 
 
-def _check(
-    raw: Tensor, gates: tuple[Tensor, Tensor], window: Tensor, taps: Tensor, weights: Weights, heads: Heads
-) -> None:
+def check_products(raw: Tensor, gates: tuple[Tensor, Tensor], window: Tensor, weights: Weights, heads: Heads) -> None:
+    """A layer's products of T nodes, its window and its weights."""
     key_heads, value_heads, key_size, value_size = heads
     channels = 2 * key_heads * key_size + value_heads * value_size
     (batch, nodes), width = raw.shape[:2], weights.convolution.shape[1]
     expect("raw inputs", raw, (batch, nodes, channels), HALVES, raw)
     expect("a window", window, (batch, width - 1, channels), (raw.dtype,), raw)
-    expect("taps", taps, (1 if taps.shape[0] == 1 else batch, nodes, width - 1), (torch.int64,), raw)
     expect("a convolution", weights.convolution, (channels, width), HALVES, raw)
     if weights.bias is not None:
         expect("a convolution's bias", weights.bias, (channels,), HALVES, raw)
@@ -192,7 +191,7 @@ def _node_inputs_kernel(
         if DOUBLE_BETA:
             b_beta *= 2
         o_out = o_node[:, None] * HV + o_h[None, :]
-        tl.store(g + o_out, -b_rate[None, :] * _softplus(b_a.to(tl.float32) + b_shift[None, :]), mask=mask)
+        tl.store(g + o_out, -b_rate[None, :] * softplus(b_a.to(tl.float32) + b_shift[None, :]), mask=mask)
         tl.store(beta + o_out, b_beta, mask=mask)
         return
     o_c = tl.arange(0, BC)
@@ -232,7 +231,7 @@ def _node_inputs_kernel(
 
 
 @triton.jit
-def _softplus(x):
+def softplus(x):
     """log(1 + exp x) for any x, without log1p, which the interpreter lacks."""
     b_e = tl.exp(-tl.abs(x))
     b_one = 1 + b_e

@@ -50,7 +50,7 @@ def delta_step(b_s, b_q, b_k, b_v, g, beta):
 
 
 @triton.jit
-def _take_known(
+def take_known(
     b_s,
     p_s,
     inside,
@@ -207,7 +207,7 @@ def walk_kernel(
             p_known_decay += i_b * known_nodes * HV + i_h
             folds = tl.load(p_fold + i_b) != 0 if FOLDS else ALL_FOLD
             count = tl.load(p_known_valid + i_b).to(tl.int32) if COUNTED else R
-            b_s, since = _take_known(
+            b_s, since = take_known(
                 b_s, p_start + o_s, inside, folds, count,
                 p_known_k, p_known_u, p_known_decay, p_known_nodes + i_b * R, p_known_valid + i_b * R,
                 o_k, o_v, known_k_node, known_u_node, HV, K, V, BR, INDEXED, COUNTED,

@@ -14,6 +14,10 @@ class Autoregressive(VerifyStrategy):
     name = "ar"
     per_row = True
 
+    def decodes(self, tree: TreeTensors) -> bool:
+        """Always."""
+        return True
+
     def verify(
         self,
         state: Tensor,

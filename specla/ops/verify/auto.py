@@ -109,6 +109,10 @@ class Auto(VerifyStrategy):
         rule = f"chains of up to {CHAIN_NODES} nodes walk from {CHAIN_BATCH} rows on, all else takes the mask"
         return self._candidates[name], f"auto: {name}, because {lack}; by default {rule}"
 
+    def decodes(self, tree: TreeTensors) -> bool:
+        """Where the tree is its root."""
+        return tree.nodes == 1
+
     def verify(
         self,
         state: Tensor,

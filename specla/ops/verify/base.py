@@ -40,6 +40,10 @@ class VerifyStrategy(ABC):
         """Why it cannot run this tree, or None."""
         return pairs.unsupported(self.name, tree)
 
+    def decodes(self, tree: TreeTensors) -> bool:
+        """Whether this is a decode step, for which a GPU has a kernel that does without `verify`."""
+        return False
+
     @abstractmethod
     def verify(
         self,

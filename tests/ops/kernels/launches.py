@@ -17,6 +17,7 @@ from specla.ops.kernels.accept import accept
 from specla.ops.kernels.bandwidth import empty_sums, partial_sums
 from specla.ops.kernels.choose import Best, Places, Room, place_best
 from specla.ops.kernels.commit import commit_factors
+from specla.ops.kernels.decode import Step, decode_step
 from specla.ops.kernels.entering import entered, keep_predicted
 from specla.ops.kernels.gated_norm import gated_rms_norm
 from specla.ops.kernels.launch import Taken
@@ -30,7 +31,7 @@ from specla.ops.kernels.walk import Pending, verify_chain, verify_hybrid, verify
 from specla.ops.kernels.window import move
 from specla.ops.sampling import Sampling
 from specla.ops.texts import Drafts, Ends, Log, Texts, Traces
-from specla.ops.types import Factors, Filled, HeadShape, Known, Moving, Newest, NodeInputs, Sources, TreeTensors
+from specla.ops.types import Bank, Factors, Filled, HeadShape, Known, Moving, Newest, NodeInputs, Sources, TreeTensors
 from specla.topology import DraftTree, chain, kary
 
 PUBLISHED = HeadShape(8, 8, 256, 256)
@@ -178,6 +179,13 @@ def projections() -> Iterator[tuple[str, Launch]]:
             yield f"layer {case}", partial(of_layer, (batch, nodes), shape, dtype, doubled)
 
 
+def factors_of(batch: int, nodes: int, shape: HeadShape, dtype: torch.dtype) -> Factors:
+    """Of any values."""
+    values = batch, nodes, shape.value_heads
+    k = torch.empty(batch, nodes, shape.heads, shape.key_size, dtype=dtype)
+    return Factors(k, torch.empty(*values, shape.value_size), torch.empty(values, dtype=torch.float64))
+
+
 def of_layer(sizes: tuple[int, int], shape: HeadShape, dtype: torch.dtype, doubled: bool) -> None:
     """The delta rule's inputs and the norm of its outputs, of slices of a layer's one product.
 
@@ -196,6 +204,13 @@ def of_layer(sizes: tuple[int, int], shape: HeadShape, dtype: torch.dtype, doubl
     weights = Weights(weight, bias, *torch.empty(2, shape.value_heads))
     taps = torch.empty(1, sizes[1], 3, dtype=torch.int64)
     node_inputs(raw, (a, b), window, taps, weights, Heads(*shape), doubled)
+    if sizes[1] == 1:
+        ring, own = (factors_of(sizes[0], nodes, shape, dtype) for nodes in (RING, 1))
+        bank = Bank(*own, torch.empty(*raw.shape, dtype=dtype))
+        held = Known(ring, torch.empty(sizes[0], dtype=torch.int64))
+        for pending in (Pending(None, None), Pending(held, True), Pending(held, torch.empty(sizes[0]) == 0)):
+            state = torch.empty(sizes[0], shape.value_heads, shape.value_size, shape.key_size)
+            decode_step(state, Step(raw, a, b, window), weights, Heads(*shape), pending, bank, doubled)
     out, norm = torch.empty(*sizes, shape.value_heads, shape.value_size), torch.empty(shape.value_size, dtype=dtype)
     gated_rms_norm(out, gate, norm, 1e-5, "sigmoid" if doubled else "swish", dtype)
     if sizes[1] == 1:
