@@ -5,6 +5,7 @@ target's own kernels, so that nothing of a state is kept between levels.
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import lru_cache
 
 import torch
@@ -20,7 +21,7 @@ from specla.ops.linear import Stream
 from specla.ops.sampling import Sampling
 from specla.ops.texts import Texts, Walked
 from specla.ops.types import Moving, Newest, Sources, TreeTensors
-from specla.ops.verify import get_verify
+from specla.ops.verify import VerifyStrategy, get_verify
 from specla.topology import chain
 
 
@@ -43,9 +44,10 @@ class DeviceAligned(DeviceDrafter):
             window,
             window.new_zeros(batch, model.config.hidden_size),
         )
-        self._banks = {depth + 1: make_bank(config, (batch, depth + 1), window) for depth in depths}
+        nodes = {nodes for depth in depths for nodes in range(1, depth + 2)}
+        self._banks = {count: make_bank(config, (batch, count), window) for count in nodes}
         """By nodes of a path."""
-        self._verify = get_verify("tree")
+        self._tree, self._chain = get_verify("tree"), get_verify("chain", frozenset({"factors"}))
 
     def begin(self, prompts: Sequence[Sequence[int]], roots: Sequence[int]) -> None:
         """Remember the prompts; `prime` brings the hidden states."""
@@ -67,7 +69,6 @@ class DeviceAligned(DeviceDrafter):
         levels = levels_of(tree.tree, root.device, self._state.window.shape[1] + 1)
         tokens = root.new_empty(root.shape[0], tree.nodes)
         tokens[:, :1].copy_(root)
-        layer = LayerState(self._state.recurrent, self._state.window)
         projected = net.block.attn.room(root.shape[0], levels[-1].ran)
         predicted = self._state.predicted[:, None]
         for depth, level in enumerate(levels):
@@ -76,9 +77,18 @@ class DeviceAligned(DeviceDrafter):
                 break
             sources = Sources(predicted, level.parents, tokens, level.nodes)
             ran = Ran(projected, level.ran)
-            stream = net.block.more_nodes(self._entered(sources), ran, level.forest, layer, self._verify)
+            stream = net.block.more_nodes(self._entered(sources), ran, level.forest, *self._layer(level.forest))
             predicted = net.norm(stream.hidden)
         return tokens
+
+    def _layer(self, tree: TreeTensors) -> tuple[LayerState, VerifyStrategy]:
+        """(The state, how to verify on it): a short chain of a few rows walks, with a bank."""
+        from specla.ops.kernels import mixer
+
+        state = self._state
+        if tree.shared and tree.tree.is_chain and mixer.takes(state.recurrent.shape[:2].numel(), tree.nodes):
+            return LayerState(state.recurrent, state.window, bank=self._banks[tree.nodes]), self._chain
+        return LayerState(state.recurrent, state.window), self._tree
 
     def _entered(self, sources: Sources) -> Stream:
         """What the block takes."""
@@ -116,9 +126,9 @@ class DeviceAligned(DeviceDrafter):
         net, bank = self.network.net, self._banks[places]
         # The token after each accepted node: the newest of the text, as many as were committed.
         sources = Sources(hidden, walked.path, texts.emitted, line, Newest(texts.tokens, walked.length))
-        layer = LayerState(self._state.recurrent, self._state.window, bank=bank)
-        path = _chain(places, hidden.device, self._state.window.shape[1] + 1)
-        stream, _ = net.block.nodes(self._entered(sources), path, layer, self._verify)
+        path = _path(places, hidden.device, self._state.window.shape[1] + 1)
+        layer, verify = self._layer(path)
+        stream, _ = net.block.nodes(self._entered(sources), path, replace(layer, bank=bank), verify)
         keep_predicted(stream.hidden, walked.length, Norm(*net.norm.norm), self._state.predicted)
         taken = Taken(line, walked.length)
         commit_factors(self._state.recurrent, bank.factors, taken, Moving(self._state.window, bank.raw))
@@ -130,7 +140,7 @@ def _depths(depth: int, nodes: int, device: torch.device) -> Tensor:
 
 
 @lru_cache(maxsize=64)
-def _chain(nodes: int, device: torch.device, width: int) -> TreeTensors:
+def _path(nodes: int, device: torch.device, width: int) -> TreeTensors:
     return TreeTensors.from_tree(chain(nodes - 1), device, width)
 
 

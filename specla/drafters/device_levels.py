@@ -9,7 +9,7 @@ from torch import Tensor
 
 from specla.drafters.fixed import generations
 from specla.ops.types import TreeTensors
-from specla.topology import DraftTree
+from specla.topology import DraftTree, chain
 
 
 @dataclass(frozen=True)
@@ -70,6 +70,8 @@ def levels_of(tree: DraftTree, device: torch.device, width: int) -> tuple[Device
 
 def _forest(tree: DraftTree, nodes: Sequence[int], device: torch.device, width: int) -> TreeTensors:
     """Some nodes of a tree, parents first, whose root is committed."""
+    if tree.is_chain:
+        return TreeTensors.from_tree(chain(len(nodes) - 1), device, width)
     place = {node: i for i, node in enumerate(nodes)}
     paths = [[place[node] for node in tree.path(one)[1:]] for one in nodes]
     ancestors = torch.zeros(1, len(nodes), len(nodes), dtype=torch.bool)

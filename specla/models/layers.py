@@ -163,14 +163,7 @@ class GatedDeltaNet(nn.Module):
         """
         product, x = self._projection.after_norm(stream, norm)
         parts = self._parts(product)
-        raw, inputs, output = parts.raw, None, None
-        if x.is_cuda and verify.decodes(tree):
-            output = self._decode_step(parts, state)
-        if output is None:
-            raw, inputs = self._node_inputs(parts, tree, state.window, state.bank)
-            output = verify.verify(state.recurrent, inputs, tree, state.known, state.fold, state.bank)
-            if state.bank is not None:
-                state.bank.keep(output.factors, raw)
+        raw, inputs, output = self._verified(parts, tree, state, verify)
         mixed = self.gated_output(output.out, parts.gate, x.dtype)
         return self._out.added(mixed, stream), LayerRecord(x, raw, inputs, output)
 
@@ -185,10 +178,25 @@ class GatedDeltaNet(nn.Module):
         last = ran.nodes + stream.hidden.shape[1]
         _, x = self._projection.after_norm(stream, norm, ran.projected[:, ran.nodes : last])
         parts = self._parts(ran.projected[:, :last])
-        _, inputs = self._node_inputs(parts, tree, state.window, None)
-        out = verify.verify(state.recurrent, inputs, tree).out[:, ran.nodes :]
+        _, _, output = self._verified(parts, tree, state, verify)
+        out = output.out[:, ran.nodes :]
         gate = None if parts.gate is None else parts.gate[:, ran.nodes :]
         return self._out.added(self.gated_output(out, gate, x.dtype), stream)
+
+    def _verified(
+        self, parts: Projected, tree: TreeTensors, state: LayerState, verify: VerifyStrategy
+    ) -> tuple[Tensor, NodeInputs | None, VerifyOutput]:
+        """(raw convolution inputs, the delta rule's inputs where they were made, what verification returns)."""
+        batch, shape = parts.raw.shape[0], self.config.head_shape
+        if state.bank is not None and parts.raw.is_cuda and verify.mixes(tree, batch, shape):
+            output = self._mixed(parts, state, state.bank)
+            if output is not None:
+                return state.bank.raw, None, output
+        raw, inputs = self._node_inputs(parts, tree, state.window, state.bank)
+        output = verify.verify(state.recurrent, inputs, tree, state.known, state.fold, state.bank)
+        if state.bank is not None:
+            state.bank.keep(output.factors, raw)
+        return raw, inputs, output
 
     def room(self, batch: int, nodes: int) -> Tensor:
         """[batch, nodes, N], for `more_nodes`."""
@@ -237,18 +245,18 @@ class GatedDeltaNet(nn.Module):
         doubled = self.config.allow_neg_eigval
         return NodeInputs(*kernel.node_inputs(raw, gates, window, taps, weights, heads, doubled, bank))
 
-    def _decode_step(self, parts: Projected, state: LayerState) -> VerifyOutput | None:
-        """All of a decode step in one kernel, for a few rows whose pending factors are what it folds; else None."""
-        from specla.ops.kernels import decode, node_inputs
+    def _mixed(self, parts: Projected, state: LayerState, bank: Bank) -> VerifyOutput | None:
+        """A short chain of a few rows in one kernel; None of others."""
+        from specla.ops.kernels import mixer, node_inputs
         from specla.ops.kernels.walk import Pending
 
-        if state.bank is None or state.known is None or state.recurrent.shape[:2].numel() > decode.MOST_STATES:
+        if not mixer.takes(parts.a.shape[0] * parts.a.shape[2], parts.a.shape[1]):
             return None
-        step = decode.Step(parts.raw, parts.a, parts.b, state.window)
+        products = mixer.Products(parts.raw, parts.a, parts.b, state.window)
         weights = node_inputs.Weights(*self._kernel_weights)
         heads, doubled = node_inputs.Heads(*self.config.head_shape), self.config.allow_neg_eigval
         pending = Pending(state.known, state.fold)
-        return decode.decode_step(state.recurrent, step, weights, heads, pending, state.bank, doubled)
+        return mixer.mix_chain(state.recurrent, products, weights, heads, pending, bank, doubled)
 
     @property
     def _kernel_weights(self) -> tuple[Tensor, Tensor | None, Tensor, Tensor]:

@@ -15,7 +15,7 @@ class LayerRecord:
     Attributes:
         x: [B, T, hidden], the mixer's input; token replay generates the factors again from it.
         conv_inputs: [B, T, C], raw inputs of the short convolution, from which the window recovers.
-        inputs: the delta rule's inputs, cached for `replay_cached`; None of a decode step, which nothing replays.
+        inputs: the delta rule's inputs, cached for `replay_cached`; None where no such recovery asked for them.
         output: outputs, and factors or states as the strategy produced them.
     """
 

@@ -53,8 +53,8 @@ class Walker:
         pending: committed factors that the state does not hold, and which rows fold them.
         stored: where boundary states go; None where none are kept.
         tiles: None for what was measured to be fast.
-        bank: where factors go; None for new memory. With a bank the state is read before the kernel in front has ended:
-            whoever has one sees to it that nothing there writes it.
+        bank: where factors go; None for new memory. With a bank state and known factors are read before the kernel in
+            front has ended: whoever has one sees to it that nothing there writes them.
 
     Raises:
         SpeclaError: naming the limit, for tensors that the kernel cannot take.

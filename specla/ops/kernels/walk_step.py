@@ -101,10 +101,17 @@ def take_known(
 
 
 @triton.jit
-def _begin(EARLY: tl.constexpr):
+def _begin(EARLY: tl.constexpr, OVERLAP: tl.constexpr):
     """Let the kernel behind begin, which may have weights to send for; wait for the one in front, or not yet."""
-    gdc_launch_dependents()
-    if not EARLY:
+    if OVERLAP:
+        gdc_launch_dependents()
+    _wait(OVERLAP and not EARLY)
+
+
+@triton.jit
+def _wait(NOW: tl.constexpr):
+    """For the kernel in front."""
+    if NOW:
         gdc_wait()
 
 
@@ -169,10 +176,9 @@ def walk_kernel(
     """One chain of a wave.
 
     With TABLES, [chains, L], of its nodes and of the slots their states are kept in (-1: nowhere); without, L nodes
-    from `first` on, each with a slot of its own number, from the state in slot `start`. EARLY reads it before waiting.
+    from `first` on, each with a slot of its own number, from the state in slot `start`. EARLY: see `Walker`.
     """
-    if OVERLAP:
-        _begin(EARLY)
+    _begin(EARLY, OVERLAP)
     i_v, i_c, i_bh = tl.program_id(0), tl.program_id(1), tl.program_id(2)
     i_b, i_h = (i_bh // HV).to(tl.int64), i_bh % HV
     o_k, o_v = tl.arange(0, BK), i_v * BV + tl.arange(0, BV)
@@ -195,24 +201,24 @@ def walk_kernel(
     if slot >= 0:
         p_start = p_stored + slot.to(tl.int64) * stored_slot
     b_s = tl.load(p_start + o_s, mask=inside, other=0.0)
-    if OVERLAP and EARLY:
-        gdc_wait()
-    b_q, b_k, b_v, g, beta = load_node(p_q, p_k, p_v, p_g, p_beta, node, q_node, k_node, v_node, o_k, o_v, HV, K, V)
+    if not EARLY:
+        b_q, b_k, b_v, g, beta = load_node(p_q, p_k, p_v, p_g, p_beta, node, q_node, k_node, v_node, o_k, o_v, HV, K, V)
     # Only the programs of the first rows keep account of the decay.
     decay = tl.load(p_decay + parent * HV, mask=(i_v == 0) & (parent >= 0), other=0.0)
     if KNOWN:  # noqa: SIM102
         if slot < 0:  # Another's state holds them already.
-            p_known_k += i_b * known_k_row + (i_h // (HV // H)) * K
-            p_known_u += i_b * known_u_row + i_h * V
-            p_known_decay += i_b * known_nodes * HV + i_h
             folds = tl.load(p_fold + i_b) != 0 if FOLDS else ALL_FOLD
             count = tl.load(p_known_valid + i_b).to(tl.int32) if COUNTED else R
             b_s, since = take_known(
                 b_s, p_start + o_s, inside, folds, count,
-                p_known_k, p_known_u, p_known_decay, p_known_nodes + i_b * R, p_known_valid + i_b * R,
+                p_known_k + i_b * known_k_row + (i_h // (HV // H)) * K, p_known_u + i_b * known_u_row + i_h * V,
+                p_known_decay + i_b * known_nodes * HV + i_h, p_known_nodes + i_b * R, p_known_valid + i_b * R,
                 o_k, o_v, known_k_node, known_u_node, HV, K, V, BR, INDEXED, COUNTED,
             )  # fmt: skip
             decay += since
+    if EARLY:
+        _wait(OVERLAP)
+        b_q, b_k, b_v, g, beta = load_node(p_q, p_k, p_v, p_g, p_beta, node, q_node, k_node, v_node, o_k, o_v, HV, K, V)
     for i in range(0, length):
         then = tl.minimum(i + 1, length - 1)
         then = tl.load(p_nodes + then) if TABLES else then + first

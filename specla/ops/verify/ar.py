@@ -4,7 +4,7 @@ from torch import Tensor
 
 from specla.ops.known import start_state
 from specla.ops.step import read_step
-from specla.ops.types import Bank, Factors, Fold, Known, NodeInputs, TreeTensors, VerifyOutput
+from specla.ops.types import Bank, Factors, Fold, HeadShape, Known, NodeInputs, TreeTensors, VerifyOutput
 from specla.ops.verify.base import VerifyStrategy
 
 
@@ -14,7 +14,7 @@ class Autoregressive(VerifyStrategy):
     name = "ar"
     per_row = True
 
-    def decodes(self, tree: TreeTensors) -> bool:
+    def mixes(self, tree: TreeTensors, batch: int, shape: HeadShape) -> bool:
         """Always."""
         return True
 

@@ -109,9 +109,9 @@ class Auto(VerifyStrategy):
         rule = f"chains of up to {CHAIN_NODES} nodes walk from {CHAIN_BATCH} rows on, all else takes the mask"
         return self._candidates[name], f"auto: {name}, because {lack}; by default {rule}"
 
-    def decodes(self, tree: TreeTensors) -> bool:
-        """Where the tree is its root."""
-        return tree.nodes == 1
+    def mixes(self, tree: TreeTensors, batch: int, shape: HeadShape) -> bool:
+        """Where what it chooses does."""
+        return tree.shared and self.choose(tree.tree, batch, shape)[0].mixes(tree, batch, shape)
 
     def verify(
         self,

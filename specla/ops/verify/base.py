@@ -7,7 +7,7 @@ from torch import Tensor
 
 from specla.errors import SpeclaError
 from specla.ops import pairs
-from specla.ops.types import Bank, Fold, Known, NodeInputs, TreeTensors, VerifyOutput
+from specla.ops.types import Bank, Fold, HeadShape, Known, NodeInputs, TreeTensors, VerifyOutput
 from specla.topology import DraftTree
 
 
@@ -40,8 +40,8 @@ class VerifyStrategy(ABC):
         """Why it cannot run this tree, or None."""
         return pairs.unsupported(self.name, tree)
 
-    def decodes(self, tree: TreeTensors) -> bool:
-        """Whether this is a decode step, for which a GPU has a kernel that does without `verify`."""
+    def mixes(self, tree: TreeTensors, batch: int, shape: HeadShape) -> bool:
+        """Whether this walks down a chain and leaves factors alone: a GPU has a kernel from projections to them."""
         return False
 
     @abstractmethod

@@ -3,9 +3,11 @@
 from torch import Tensor
 
 from specla.ops.known import start_state
-from specla.ops.types import Bank, Fold, Known, NodeInputs, TreeTensors, VerifyOutput
+from specla.ops.types import Bank, Fold, HeadShape, Known, NodeInputs, TreeTensors, VerifyOutput
 from specla.ops.verify.base import VerifyStrategy
 from specla.ops.verify.walk import Walk, walk_factors
+
+FACTORS = frozenset({"factors"})
 
 
 class Chain(VerifyStrategy):
@@ -15,6 +17,10 @@ class Chain(VerifyStrategy):
     """
 
     name = "chain"
+
+    def mixes(self, tree: TreeTensors, batch: int, shape: HeadShape) -> bool:
+        """Where factors are all that is needed."""
+        return self.needs == FACTORS and tree.shared and tree.tree.is_chain
 
     def verify(
         self,

@@ -17,10 +17,10 @@ from specla.ops.kernels.accept import accept
 from specla.ops.kernels.bandwidth import empty_sums, partial_sums
 from specla.ops.kernels.choose import Best, Places, Room, place_best
 from specla.ops.kernels.commit import commit_factors
-from specla.ops.kernels.decode import Step, decode_step
 from specla.ops.kernels.entering import entered, keep_predicted
 from specla.ops.kernels.gated_norm import gated_rms_norm
 from specla.ops.kernels.launch import Taken
+from specla.ops.kernels.mixer import MOST_NODES, Products, mix_chain
 from specla.ops.kernels.node_inputs import Heads, Weights, node_inputs
 from specla.ops.kernels.parent_pointer import verify_by_parents
 from specla.ops.kernels.pick import pick_state
@@ -170,6 +170,7 @@ def projections() -> Iterator[tuple[str, Launch]]:
     """What a layer does before and after a verification."""
     for shape, dtype, batch, nodes in (
         (PUBLISHED, torch.bfloat16, 1, 1),
+        (PUBLISHED, torch.bfloat16, 1, MOST_NODES),
         (PUBLISHED, torch.bfloat16, 32, 16),
         (PUBLISHED, torch.float32, 32, 16),
         (OTHERS[1], torch.bfloat16, 1, 16),
@@ -204,13 +205,13 @@ def of_layer(sizes: tuple[int, int], shape: HeadShape, dtype: torch.dtype, doubl
     weights = Weights(weight, bias, *torch.empty(2, shape.value_heads))
     taps = torch.empty(1, sizes[1], 3, dtype=torch.int64)
     node_inputs(raw, (a, b), window, taps, weights, Heads(*shape), doubled)
-    if sizes[1] == 1:
-        ring, own = (factors_of(sizes[0], nodes, shape, dtype) for nodes in (RING, 1))
+    if sizes[1] <= MOST_NODES:
+        ring, own = (factors_of(sizes[0], nodes, shape, dtype) for nodes in (RING, sizes[1]))
         bank = Bank(*own, torch.empty(*raw.shape, dtype=dtype))
         held = Known(ring, torch.empty(sizes[0], dtype=torch.int64))
         for pending in (Pending(None, None), Pending(held, True), Pending(held, torch.empty(sizes[0]) == 0)):
             state = torch.empty(sizes[0], shape.value_heads, shape.value_size, shape.key_size)
-            decode_step(state, Step(raw, a, b, window), weights, Heads(*shape), pending, bank, doubled)
+            mix_chain(state, Products(raw, a, b, window), weights, Heads(*shape), pending, bank, doubled)
     out, norm = torch.empty(*sizes, shape.value_heads, shape.value_size), torch.empty(shape.value_size, dtype=dtype)
     gated_rms_norm(out, gate, norm, 1e-5, "sigmoid" if doubled else "swish", dtype)
     if sizes[1] == 1:

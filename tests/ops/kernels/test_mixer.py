@@ -1,11 +1,11 @@
-"""A decode step in one kernel, against the two that it replaces: the node's inputs, then a walk of one node."""
+"""A short chain in one kernel, against the two that it replaces: its nodes' inputs, then a walk."""
 
 import pytest
 import torch
 from torch import Tensor
 
 from specla.errors import SpeclaError
-from specla.ops.kernels.decode import Step, decode_step
+from specla.ops.kernels.mixer import Products, mix_chain
 from specla.ops.kernels.node_inputs import Heads, node_inputs
 from specla.ops.kernels.walk import Pending, Tiles, verify_chain
 from specla.ops.types import Bank, Factors, Fold, Known, NodeInputs, TreeTensors
@@ -20,11 +20,11 @@ SIZES = {"64": Heads(1, 1, 64, 64), "grouped": Heads(2, 4, 32, 48), "256": Heads
 def bank_of(case: Case, heads: Heads) -> Bank:
     """Not a number anywhere."""
     key_heads, value_heads, key_size, value_size = heads
-    rows = case.raw.shape[0]
+    rows, nodes, _ = case.raw.shape
     return Bank(
-        case.raw.new_full((rows, 1, key_heads, key_size), torch.nan),
-        case.raw.new_full((rows, 1, value_heads, value_size), torch.nan, dtype=torch.float32),
-        case.raw.new_full((rows, 1, value_heads), torch.nan, dtype=torch.float64),
+        case.raw.new_full((rows, nodes, key_heads, key_size), torch.nan),
+        case.raw.new_full((rows, nodes, value_heads, value_size), torch.nan, dtype=torch.float32),
+        case.raw.new_full((rows, nodes, value_heads), torch.nan, dtype=torch.float64),
         case.raw.new_full(case.raw.shape, torch.nan).contiguous(),
     )
 
@@ -40,22 +40,27 @@ def known_of(heads: Heads, dtype: torch.dtype, device: torch.device) -> Known:
     return Known(factors, torch.tensor([2, 0, 4], device=device))
 
 
-@pytest.mark.parametrize("bias", [False, True], ids=["no bias", "bias"])
-@pytest.mark.parametrize("pending", ["nothing", "all fold", "some fold", "beside"])
-@pytest.mark.parametrize("size", SIZES)
-def test_it_is_the_two_kernels(size: str, pending: str, bias: bool, dtype: torch.dtype, device: torch.device) -> None:
+CASES = [(size, "all fold", 1, False) for size in SIZES]
+CASES += [("grouped", pending, 1, True) for pending in ("nothing", "some fold", "beside")]
+CASES += [("grouped", pending, 3, False) for pending in ("nothing", "all fold", "some fold", "beside")]
+
+
+@pytest.mark.parametrize(("size", "pending", "nodes", "bias"), CASES)
+def test_it_is_the_two_kernels(
+    size: str, pending: str, nodes: int, bias: bool, dtype: torch.dtype, device: torch.device
+) -> None:
     heads = SIZES[size]
-    case = draw(ROWS, 1, heads, dtype, bias=bias)
+    case = draw(ROWS, nodes, heads, dtype, bias=bias)
     case = Case(*(to(x, device) for x in case))
     state = torch.randn(ROWS, heads.value_heads, heads.value_size, heads.key_size, device=device)
     fold: Fold = {"all fold": True, "some fold": torch.tensor([True, True, False], device=device)}.get(pending)
     held = Pending(None if pending == "nothing" else known_of(heads, dtype, device), fold)
     apart, at_once = (state.clone(), bank_of(case, heads)), (state.clone(), bank_of(case, heads))
-    tree = TreeTensors.from_tree(chain(0), device, case.weights.convolution.shape[1])
+    tree = TreeTensors.from_tree(chain(nodes - 1), device, case.weights.convolution.shape[1])
     inputs = node_inputs(case.raw, case.gates, case.window, tree.taps, case.weights, heads, False, apart[1])
     expected = verify_chain(apart[0], NodeInputs(*inputs), tree, held, bank=apart[1])
-    step = Step(case.raw, *case.gates, case.window)
-    output = decode_step(at_once[0], step, case.weights, heads, held, at_once[1], tiles=Tiles(16, 1))
+    step = Products(case.raw, *case.gates, case.window)
+    output = mix_chain(at_once[0], step, case.weights, heads, held, at_once[1], tiles=Tiles(32, 1))
     pairs = [(output.out, expected.out), (at_once[0], apart[0]), *zip(at_once[1], apart[1], strict=True)]
     for found, wanted in pairs:
         # A compiler may round other sums and products at once.
@@ -75,15 +80,15 @@ def to(x: Tensor | tuple[Tensor | None, ...], device: torch.device) -> object:
 
 def test_what_it_cannot_take_is_said(device: torch.device) -> None:
     heads = SIZES["64"]
-    case = Case(*(to(x, device) for x in draw(2, 2, heads, torch.float32)))
+    case = Case(*(to(x, device) for x in draw(2, 4, heads, torch.float32)))
     state = torch.zeros(2, 1, 64, 64, device=device)
-    two = Step(case.raw, *case.gates, case.window)
-    with pytest.raises(SpeclaError, match="2 nodes: a decode step is of one"):
-        decode_step(state, two, case.weights, heads, Pending(None, None), bank_of(case, heads))
+    long = Products(case.raw, *case.gates, case.window)
+    with pytest.raises(SpeclaError, match="a chain of 4 nodes: this kernel takes 1 to 3"):
+        mix_chain(state, long, case.weights, heads, Pending(None, None), bank_of(case, heads))
     one = Case(*(to(x, device) for x in draw(2, 1, heads, torch.float32)))
-    step = Step(one.raw, *one.gates, one.window)
+    step = Products(one.raw, *one.gates, one.window)
     with pytest.raises(SpeclaError, match=r"a state of \(2, 1, 64, 32\): kernels take \(2, 1, 64, 64\)"):
-        decode_step(state[..., :32].contiguous(), step, one.weights, heads, Pending(None, None), bank_of(one, heads))
+        mix_chain(state[..., :32].contiguous(), step, one.weights, heads, Pending(None, None), bank_of(one, heads))
     apart = bank_of(one, heads)._replace(u=state.new_empty(2, 1, 1, 128)[..., ::2])
     with pytest.raises(SpeclaError, match="a bank's u with strides"):
-        decode_step(state, step, one.weights, heads, Pending(None, None), apart)
+        mix_chain(state, step, one.weights, heads, Pending(None, None), apart)
