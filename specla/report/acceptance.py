@@ -74,7 +74,7 @@ def _curves(section: Section, loaded: Loaded) -> list[Curve]:
     for sweep in sweeps(loaded):
         if tuple(sweep.iloc[0][list(SETTING)]) == setting:
             points = sweep.join(labels, on="cell")
-            points = points.assign(method=points.method.str.replace(r", alpha [\d.]+$", "", regex=True))
+            points = points.assign(method=points.method.str.replace(r", alpha [\d.]+( paid.*)?$", "", regex=True))
             found.append(Curve(points, {dial: break_even_of(loaded, sweep, dial) for dial in DIALS}))
     return sorted(found, key=lambda curve: (verify_rank(str(curve.first.verify)), str(curve.first.method)))
 

@@ -25,8 +25,7 @@ def batch_cells(section: Section) -> pd.DataFrame:
     cells = passed_decodes(section.cells)
     cells = cells[~cells.baseline & (cells.verify != "ar") & (cells.engine == "specla")]
     asked = cells.asked.where(cells.asked == "", " " + cells.asked)
-    paid = cells.drafter_cost.eq("aligned").map({True: ", drafting paid", False: ""})
-    cells = cells.assign(line=cells.shown + ", " + cells.drafter + asked + paid)
+    cells = cells.assign(line=cells.shown + ", " + cells.drafter + asked)
     several = cells.groupby("line").batch.transform("nunique") > 1
     cells = cells[several].sort_values(["speedup", "cell"], ascending=[False, True])
     cells = cells.drop_duplicates(["line", "batch"])

@@ -12,7 +12,6 @@ from specla.report.operations import DEFER, RECOVER, against, extremes, measured
 from specla.report.panels import (
     AT_ONCE,
     MOST_COLUMNS,
-    by_number,
     draw_grid,
     figures,
     grid_of,
@@ -23,7 +22,7 @@ from specla.report.panels import (
 )
 from specla.report.plots import named
 from specla.report.style import Plot, canvas, house_rules, spread_of
-from specla.report.tables import Section
+from specla.report.tables import Section, by_number
 
 
 def recover_plot(section: Section) -> Plot | None:

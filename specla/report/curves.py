@@ -84,7 +84,7 @@ def category_plot(section: Section, loaded: Loaded, most: int = 4) -> Plot | Non
     data = loaded.categories.merge(cells[names].rename(columns={"speedup": "overall"}), on="cell")
     data = data[data.speedup.notna() & (data.verify != "ar")]
     data = data if data.synthetic.all() else data[~data.synthetic]
-    if data.groupby("panel").category.nunique().sum() < 2:
+    if data.category.nunique() < 2:
         return None
     means = data.drop_duplicates("cell").groupby(["method", "shown"]).overall.mean().sort_values(ascending=False)
     best = means.reset_index().drop_duplicates("method").head(most)

@@ -9,8 +9,8 @@ import pandas as pd
 from specla.report.evidence import interval_text
 from specla.report.load import rows_of
 from specla.report.operations import AUTO_ASIDE, BY_KIND, where_columns
-from specla.report.panels import ORDER, by_number
-from specla.report.tables import Section, markdown
+from specla.report.panels import ORDER
+from specla.report.tables import Section, by_number, markdown
 
 HEADINGS = {"verify": "Verification of one layer", "recover": "One layer's commit", "defer": "Commit and verification"}
 """Of the parts of a section that come after its decodes, in their order."""

@@ -8,10 +8,10 @@ from matplotlib.axes import Axes
 
 from specla.report.evidence import interval_text, passed_decodes
 from specla.report.load import LENGTH_SERIES, rows_of
-from specla.report.panels import by_number, shared_legend
+from specla.report.panels import shared_legend
 from specla.report.plots import MOST_PANELS, named
 from specla.report.style import Plot, canvas, house_rules, line_look, spread_of
-from specla.report.tables import Section, markdown, verify_rank
+from specla.report.tables import Section, by_number, markdown, verify_rank
 
 
 def length_cells(section: Section) -> pd.DataFrame:

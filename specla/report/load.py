@@ -156,7 +156,7 @@ def _cell_row(index: int, record: Record, cell: Cell, run: Run) -> dict[str, Any
         "top_p": record.sampling.top_p,
         "overrides": " ".join(record.overrides),
         "alpha_asked": alpha if isinstance(alpha, float | int) else None,
-        "asked": record.profile or ("" if alpha is None else _spelt(alpha)),
+        "asked": _asked(record),
         "synthetic": record.synthetic or method.drafter == "oracle",
         "status": record.status.value,
         "lossless": record.lossless.value if record.lossless else "",
@@ -249,6 +249,15 @@ def _numeric(frame: pd.DataFrame) -> pd.DataFrame:
     """Figures as floats even where a whole column is missing."""
     figures = [name for name in frame.columns if name in _FIGURES or name.endswith("_us")]
     return frame.astype(dict.fromkeys(figures, float))
+
+
+def _asked(record: Record) -> str:
+    """What an oracle was asked for: its acceptance, and whose work is done beside it."""
+    told = record.profile or ("" if record.alpha_asked is None else _spelt(record.alpha_asked))
+    if record.drafter_cost != "aligned":
+        return told
+    sizes = [word.partition("=")[2] for word in record.overrides if word.startswith("drafter.vocabulary=")]
+    return f"{told} paid{f' {sizes[0]}' if sizes and sizes[0] != 'null' else ''}".strip()
 
 
 def _spelt(alpha: object) -> str:

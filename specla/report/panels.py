@@ -1,7 +1,6 @@
 """What the plots of timed operations share: a grid of panels, log axes with plain figures, lines with their floor."""
 
 import math
-import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,7 +12,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullFormatter
 
 from specla.report.style import BLACK, LINES, SERIES_COLOURS, canvas, line_look, spread_of
-from specla.report.tables import VERIFY_ORDER
+from specla.report.tables import VERIFY_ORDER, by_number
 
 RECOVER_ORDER = ("replay_tokens", "replay_cached", "snapshot", "factors", "factors_deferred", "factors_lazy")
 ORDER = (*VERIFY_ORDER, *RECOVER_ORDER)
@@ -60,11 +59,6 @@ def grid_of(cells: pd.DataFrame, column: str) -> Grid:
     hidden = int((~cells.batch.isin(batches) | ~cells[column].isin(names)).sum())
     left_out = f" {hidden} cells of other batches or trees are in the CSV alone." if hidden else ""
     return Grid(tuple(batches), tuple(names), left_out)
-
-
-def by_number(name: str) -> list[tuple[int, str]]:
-    """A key that puts `n8` before `n16`."""
-    return [(int(part), "") if part.isdigit() else (0, part) for part in re.split(r"(\d+)", name)]
 
 
 def ordered_strategies(cells: pd.DataFrame, column: str) -> list[tuple[str, str]]:

@@ -12,7 +12,7 @@ from matplotlib.ticker import MaxNLocator, StrMethodFormatter
 from specla.report.evidence import passed_decodes
 from specla.report.load import rows_of
 from specla.report.style import SPLIT_COLOURS, Plot, canvas, colour_of, house_rules
-from specla.report.tables import Section
+from specla.report.tables import Section, by_number
 
 MOST_ROWS = 45
 MOST_PANELS = 3
@@ -26,9 +26,9 @@ def main_cells(section: Section) -> pd.DataFrame:
 
 
 def panels_of(cells: pd.DataFrame) -> list[str]:
-    """The panels worth drawing: those with most cells, by name."""
+    """The panels worth drawing: those with most cells, by name and number."""
     counts = {str(name): int(count) for name, count in cells.panel.value_counts().items()}
-    return sorted(sorted(counts, key=lambda name: (-counts[name], name))[:MOST_PANELS])
+    return sorted(sorted(counts, key=lambda name: (-counts[name], name))[:MOST_PANELS], key=by_number)
 
 
 def speedup_plot(section: Section) -> Plot | None:
@@ -143,7 +143,10 @@ def _speed_bars(axes: Axes, cells: pd.DataFrame, rows: Sequence[tuple[str, str]]
 
 def split_plot(section: Section) -> Plot | None:
     """What a step is made of: stacked bars in microseconds, AR on top."""
-    cells = section.cells[~section.cells.study & section.cells.verify_us.notna()]
+    parts = [f"{name}_us" for name in SPLIT_COLOURS]
+    # Another engine's step is not cut into ours, and an adaptive one differs from step to step.
+    whole = section.cells.engine.eq("specla") & (section.cells[parts].sum(axis=1) > 0)
+    cells = section.cells[~section.cells.study & whole]
     cells = cells.assign(method=cells.method.where(~cells.baseline, "AR"))
     drafting = cells[cells.verify != "ar"]
     if drafting.empty:
@@ -151,7 +154,6 @@ def split_plot(section: Section) -> Plot | None:
     panels = panels_of(drafting)
     cells = cells[cells.panel.isin(panels)]
     rows = [*_bar_rows(cells[cells.verify == "ar"]), *_bar_rows(passed_decodes(drafting[drafting.panel.isin(panels)]))]
-    parts = [f"{name}_us" for name in SPLIT_COLOURS]
     shares = drafting[parts].div(drafting[parts].sum(axis=1), axis=0)
     lead = str(shares.median().idxmax())
     low, high = 100 * shares[lead].quantile([0.0, 1.0])

@@ -17,7 +17,7 @@ from specla.report.load import SETTING, Loaded, rows_of
 from specla.report.operation_reading import operation_sentences
 from specla.report.operations import OPERATIONS
 from specla.report.plots import main_cells
-from specla.report.tables import Section, measured_text, number
+from specla.report.tables import MEASURED, Section, by_number, measured_text, number
 
 _NAMED = 4
 
@@ -25,8 +25,9 @@ _NAMED = 4
 def section_sentences(section: Section, loaded: Loaded) -> list[str]:
     """The findings of one device, model and dtype."""
     passed = passed_decodes(main_cells(section))
-    found = [sentence for _, group in passed.groupby("panel", sort=True) for sentence in _fastest(group)]
-    found += _other_engines(passed)
+    panels = sorted(passed.panel.unique(), key=by_number)
+    found = [sentence for panel in panels for sentence in _fastest(passed[passed.panel == panel])]
+    found += _bandwidth(section) + _other_engines(passed)
     trees = passed.why.str.startswith("topology=auto")
     for chosen in (passed[trees], passed[(passed.verify == "auto") & ~trees]):
         found += [f"{why}." for why in sorted(set(chosen.why))[:_NAMED] if why]
@@ -83,10 +84,18 @@ def _fastest(group: pd.DataFrame) -> list[str]:
         apart = pd.notna(best.low) and pd.notna(rival.high) and best.low > rival.high
         told += f" That is {ahead:.1f} % ahead of {_named(rival)}"
         told += "." if apart else ", but the two intervals overlap."
-    real = [row for row in ordered if not row.synthetic]
+    real = [row for row in ordered if not row.synthetic and row.verify != "ar"]
     if best.synthetic and real:
         told += f" Without made-up acceptance it is {_named(real[0])}, {number(real[0].speedup, 2)}x."
     return [told]
+
+
+def _bandwidth(section: Section) -> list[str]:
+    """How much of the memory's bandwidth AR needs, by batch: a speedup over a slow AR is worth little."""
+    rows = section.cells[section.cells.baseline & section.cells.mbu.notna() & section.cells.status.isin(MEASURED)]
+    first = sorted(rows_of(rows.drop_duplicates("panel")), key=lambda row: by_number(row.panel))
+    told = [f"{100 * row.mbu:.0f} % on {row.panel}" for row in first]
+    return [f"AR's mbu, the share of the memory bandwidth that does needed work: {'; '.join(told)}."] if told else []
 
 
 def _other_engines(passed: pd.DataFrame) -> list[str]:

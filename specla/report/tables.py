@@ -107,7 +107,8 @@ def _method_labels(cells: pd.DataFrame) -> pd.Series:
             label = label + extra.map(lambda text: f", {text}" if text else "")
     place = [cells[name] for name in (*PANEL, "topology")]
     alike = label.groupby([label, *place]).transform("size") > 1
-    asked = cells.alpha_asked.map(lambda value: "" if pd.isna(value) else f", alpha {value:g}")
+    asked = cells.asked.map(lambda told: f", alpha {told}" if told[:1].isdigit() or told[:1] == "[" else f", {told}")
+    asked = asked.where(cells.asked != "", "")
     label = label.where(~alike, label + asked)
     alike = label.groupby([label, *place]).transform("size") > 1
     return label.where(~alike, label + _telling_overrides(cells, alike))
@@ -118,6 +119,11 @@ def _telling_overrides(cells: pd.DataFrame, alike: pd.Series) -> pd.Series:
     words = cells.overrides.str.split()
     common = set.intersection(*(set(part) for part in words[alike])) if alike.any() else set()
     return words.map(lambda part: "".join(f", {word}" for word in part if word not in common))
+
+
+def by_number(name: str) -> list[tuple[int, str]]:
+    """A key that puts `n8` before `n16`."""
+    return [(int(part), "") if part.isdigit() else (0, part) for part in re.split(r"(\d+)", name)]
 
 
 def verify_rank(name: str) -> int:
@@ -172,12 +178,15 @@ def speed_markdown(section: Section, most: int = 30) -> str:
     drafted = passed[~passed.baseline].panel
     passed = passed[passed.panel.isin(drafted)] if len(drafted) else passed
     rows = []
-    for panel, group in passed.groupby("panel", sort=True):
+    for panel in sorted(passed.panel.unique(), key=by_number):
+        group = passed[passed.panel == panel]
         drafting = group[group.verify != "ar"].sort_values(["speedup", "cell"], ascending=[False, True])
-        shown = pd.concat([group[group.verify == "ar"], drafting.head(most)])
+        others = group[(group.verify == "ar") & ~group.baseline]
+        # Groups of cells with other lengths of text time an AR each.
+        shown = pd.concat([group[group.baseline].head(1), others, drafting.head(most)])
         rows += [[str(panel), *_speed_row(row)] for row in rows_of(shown)]
         if len(drafting) > most:
-            rows.append([str(panel), f"{len(drafting) - most} more in cells.csv", *[""] * 8])
+            rows.append([str(panel), f"{len(drafting) - most} more in cells.csv", *[""] * 9])
     if not rows:
         return ""
     heads = (
@@ -188,6 +197,7 @@ def speed_markdown(section: Section, most: int = 30) -> str:
         "tree",
         "speedup",
         "tok/s",
+        "mbu",
         "tau",
         "draft_efficiency",
         "lossless",
@@ -206,6 +216,7 @@ def _speed_row(row: Any) -> list[str]:
         row.topology if row.topology != "root" else "-",
         speedup + (f" *{', '.join(marks)}*" if marks else ""),
         number(row.tok_s, 1),
+        "-" if pd.isna(row.mbu) else f"{100 * row.mbu:.0f} %",
         number(row.tau, 2),
         number(row.draft_efficiency, 2),
         lossless,

@@ -102,10 +102,14 @@ def take_known(
 
 @triton.jit
 def _begin(EARLY: tl.constexpr, OVERLAP: tl.constexpr):
-    """Let the kernel behind begin, which may have weights to send for; wait for the one in front, or not yet."""
+    """Wait for the kernel in front, and let the one behind begin.
+
+    EARLY waits later. In a layer the kernel behind has weights to send for, and begins at once; where walks follow each
+    other, on an H200, they take 4.4 us so, and 7.7 us where each begins before the one in front has.
+    """
+    _wait(OVERLAP and not EARLY)
     if OVERLAP:
         gdc_launch_dependents()
-    _wait(OVERLAP and not EARLY)
 
 
 @triton.jit
