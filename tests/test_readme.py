@@ -88,6 +88,12 @@ DRAFTED = {
 """By words: the tree, and what its oracle was asked for."""
 
 
+FOREIGN = {
+    "flash-linear-attention, its step in a graph": "fla-graph",
+    "flash-linear-attention, `generate`": "fla-generate",
+}
+
+
 def decoding() -> str:
     """The README's third table, from the same report: whole decodes by batch."""
     with (ROOT / "reports" / GPU_REPORT / "cells.csv").open(encoding="utf-8", newline="") as file:
@@ -97,13 +103,13 @@ def decoding() -> str:
     ar = {x["batch"]: x for x in cells if x["baseline"] == "True"}
     rows.append(["AR, tokens/s", *(f"{float(ar[batch]['tok_s']):,.0f}" for batch in batches)])
     rows.append(["AR, share of the bandwidth", *(f"{float(ar[batch]['mbu']):.0%}" for batch in batches)])
+    for words, engine in FOREIGN.items():
+        found = {x["batch"]: interval_of(x) for x in cells if x["engine"] == engine}
+        rows.append([f"speedup over AR: {words}", *(found.get(batch, "-") for batch in batches)])
     for words, asked in DRAFTED.items():
         # Of several ways to verify one draft the fastest.
         of = sorted((x for x in cells if (x["topology"], x["asked"]) == asked), key=lambda x: float(x["speedup"]))
-        found = {
-            x["batch"]: interval({k: float(x[k]) for k in ("low", "high")} | {"median": float(x["speedup"])})
-            for x in of
-        }
+        found = {x["batch"]: interval_of(x) for x in of}
         rows.append([f"speedup over AR: {words}", *(found.get(batch, "-") for batch in batches)])
     return "\n".join(f"| {' | '.join(row)} |" for row in rows)
 
@@ -111,6 +117,11 @@ def decoding() -> str:
 def microseconds(value: str) -> str:
     """Three digits, or as many as there are before the point."""
     return f"{float(value):,.0f}" if float(value) >= 100 else f"{float(value):.3g}"
+
+
+def interval_of(cell: dict[str, str]) -> str:
+    """Of a row of cells.csv."""
+    return interval({name: float(cell[key]) for name, key in (("median", "speedup"), ("low", "low"), ("high", "high"))})
 
 
 def interval(speedup: dict[str, Any]) -> str:
