@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Protocol
 
@@ -12,15 +12,16 @@ from specla.errors import SpeclaError
 OTHER = "other"
 PARTS: Mapping[str, tuple[str, ...]] = {
     "products": ("vector_kernel", "matrix_kernel"),
-    "delta rule": ("walk_kernel", "solve_kernel", "read_kernel", "_parent_pointer_kernel"),
+    "delta rule": ("walk_kernel", "_mixer_kernel", "solve_kernel", "read_kernel", "_parent_pointer_kernel"),
     "inputs": ("_node_inputs_kernel",),
-    "norms": ("_gated_norm_kernel", "_norm_kernel", "_gate_kernel"),
+    "norms": ("_gated_norm_kernel", "_norm_kernel", "_gate_kernel", "_enter_kernel", "_predict_kernel"),
     "commit": ("_append_kernel", "_factors_kernel", "_move_kernel", "_pick_kernel", "_replay_kernel"),
     "tokens": ("_best_kernel", "_accept_kernel", "_oracle_kernel", "_nucleus_kernel", "_merge_kernel"),
     OTHER: (),
 }
-"""Our kernels by what they do: products with weights, convolution and gates before the delta rule (inputs), norms and
-the gate of the feed-forward layer, whatever commits, and the choice of tokens. `other` is torch's own small work."""
+"""Our kernels by what they do: products with weights, convolution and gates before the delta rule (inputs; those of a
+short chain are in the delta rule's kernel), norms, with a drafter's look-ups and the gate of the feed-forward layer,
+whatever commits, and the choice of tokens. `other` is torch's own small work."""
 _LIBRARY = {
     "products": ("nvjet", "cublas", "cutlass", "gemm", "gemv", "splitk"),
     "delta rule": ("fused_recurrent", "chunk_"),
@@ -112,7 +113,10 @@ def times_of(rows: Iterable[Row], cycles: int) -> tuple[KernelTime, ...]:
 
 
 def read_profiles(path: Path) -> tuple[CellProfile, ...]:
-    """The profiles of a run, or none where it has no such file. Raises SpeclaError where it is damaged."""
+    """The profiles of a run, or none where it has no such file. Raises SpeclaError where it is damaged.
+
+    What a kernel does is asked of its name once more: it may be known better than when it was written down.
+    """
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
@@ -123,4 +127,7 @@ def read_profiles(path: Path) -> tuple[CellProfile, ...]:
         found: tuple[CellProfile, ...] = decode(tuple[CellProfile, ...], data, str(path))
     except SpeclaError as error:
         raise SpeclaError(f"{error}; {_MEND}") from None
-    return found
+    return tuple(
+        replace(one, kernels=tuple(replace(kernel, part=part_of(kernel.kernel)) for kernel in one.kernels))
+        for one in found
+    )

@@ -195,6 +195,9 @@ def fastest_ar(cell: Cell, subject: Subject) -> Method:
 def make_drafter(cell: Cell, subject: Subject, item: Item) -> Drafter:
     """The drafter of a cell, for one item."""
     drafter = cell.settings.drafter
+    if cell.tree.nodes == 1:
+        # Whatever topology=auto weighed it against: to follow the text costs time, and nobody drafts.
+        return NoDrafter()
     match drafter.name:
         case "none":
             return NoDrafter()

@@ -157,6 +157,7 @@ def _cell_row(index: int, record: Record, cell: Cell, run: Run) -> dict[str, Any
         "overrides": " ".join(record.overrides),
         "alpha_asked": alpha if isinstance(alpha, float | int) else None,
         "asked": _asked(record),
+        "categories": _told(record, "workload.categories").strip("[]").replace(",", " and "),
         "synthetic": record.synthetic or method.drafter == "oracle",
         "status": record.status.value,
         "lossless": record.lossless.value if record.lossless else "",
@@ -195,8 +196,8 @@ def _with_sweeps(cells: pd.DataFrame) -> pd.DataFrame:
 
 
 SERIES = (
-    *("device", "model", "dtype", "workload", "batch", "temperature", "top_p", "verify", "recover", "drafter"),
-    *("drafter_cost", "topology", "engine", "nodes", "group"),
+    *("device", "model", "dtype", "workload", "categories", "batch", "temperature", "top_p"),
+    *("verify", "recover", "drafter", "drafter_cost", "topology", "engine", "nodes", "group"),
 )
 """The columns that cells of one acceptance sweep share."""
 LENGTH_SERIES = (*(name for name in SERIES if name not in ("topology", "nodes")), "shape", "asked")
@@ -256,8 +257,13 @@ def _asked(record: Record) -> str:
     told = record.profile or ("" if record.alpha_asked is None else _spelt(record.alpha_asked))
     if record.drafter_cost != "aligned":
         return told
-    sizes = [word.partition("=")[2] for word in record.overrides if word.startswith("drafter.vocabulary=")]
-    return f"{told} paid{f' {sizes[0]}' if sizes and sizes[0] != 'null' else ''}".strip()
+    return f"{told} paid {_told(record, 'drafter.vocabulary')}".strip()
+
+
+def _told(record: Record, dial: str) -> str:
+    """What a dial was turned to; empty where it was not, or to null."""
+    words = [word.partition("=")[2] for word in record.overrides if word.startswith(f"{dial}=")]
+    return words[-1] if words and words[-1] != "null" else ""
 
 
 def _spelt(alpha: object) -> str:

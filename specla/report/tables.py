@@ -11,7 +11,7 @@ from specla.report.claims import Judged
 from specla.report.evidence import interval_text, with_drafts_only
 from specla.report.load import SETTING, Loaded, rows_of
 
-PANEL = ("workload", "batch", "temperature", "top_p")
+PANEL = ("workload", "categories", "batch", "temperature", "top_p")
 """The columns that tell a section's panels apart."""
 MEASURED = ("passed", "inconclusive")
 """How a cell ends that has performance."""
@@ -83,6 +83,8 @@ def _labelled(cells: pd.DataFrame) -> pd.DataFrame:
 def _panel_labels(cells: pd.DataFrame) -> pd.Series:
     """The workload, and of batch and sampling what varies."""
     label = cells.workload.astype(str)
+    if cells.categories.nunique() > 1:
+        label = label + cells.categories.map(lambda told: f" ({told})" if told else "")
     if cells.batch.nunique() > 1:
         label = label + ", batch " + cells.batch.astype(str)
     if cells.temperature.nunique() > 1 or cells.top_p.nunique() > 1:

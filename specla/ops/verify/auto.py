@@ -13,7 +13,7 @@ from torch import Tensor
 from specla.ops.types import Bank, Fold, HeadShape, Known, NodeInputs, TreeTensors, VerifyOutput
 from specla.ops.verify.ar import Autoregressive
 from specla.ops.verify.base import VerifyStrategy
-from specla.ops.verify.chain import Chain
+from specla.ops.verify.chain import FACTORS, Chain
 from specla.ops.verify.hybrid import Hybrid
 from specla.ops.verify.tree import TreeMask
 from specla.topology import DraftTree, chain, kary
@@ -110,8 +110,9 @@ class Auto(VerifyStrategy):
         return self._candidates[name], f"auto: {name}, because {lack}; by default {rule}"
 
     def mixes(self, tree: TreeTensors, batch: int, shape: HeadShape) -> bool:
-        """Where what it chooses does."""
-        return tree.shared and self.choose(tree.tree, batch, shape)[0].mixes(tree, batch, shape)
+        """Where factors are all that is needed, and what it chooses does."""
+        alone = self.needs == FACTORS and tree.shared
+        return alone and self.choose(tree.tree, batch, shape)[0].mixes(tree, batch, shape)
 
     def verify(
         self,
