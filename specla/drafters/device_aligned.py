@@ -6,7 +6,7 @@ target's own kernels, so that nothing of a state is kept between levels.
 
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import lru_cache
+from functools import cache
 
 import torch
 from torch import Tensor
@@ -134,17 +134,17 @@ class DeviceAligned(DeviceDrafter):
         commit_factors(self._state.recurrent, bank.factors, taken, Moving(self._state.window, bank.raw))
 
 
-@lru_cache(maxsize=256)
+@cache  # graphs keep the addresses
 def _depths(depth: int, nodes: int, device: torch.device) -> Tensor:
     return torch.full((1, nodes), depth, dtype=torch.int64, device=device)
 
 
-@lru_cache(maxsize=64)
+@cache  # graphs keep the addresses
 def _path(nodes: int, device: torch.device, width: int) -> TreeTensors:
     return TreeTensors.from_tree(chain(nodes - 1), device, width)
 
 
-@lru_cache(maxsize=64)
+@cache  # graphs keep the addresses
 def _line(batch: int, nodes: int, device: torch.device) -> Tensor:
     """0, 1, 2, ... in every row, [batch, nodes]."""
     return torch.arange(nodes, device=device).expand(batch, -1).contiguous()

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import cache, partial
 
 import torch
 from torch import Tensor
@@ -37,7 +37,7 @@ class DeviceLevel:
     forest: TreeTensors | None
 
 
-@lru_cache(maxsize=64)
+@cache  # graphs keep the addresses
 def levels_of(tree: DraftTree, device: torch.device, width: int) -> tuple[DeviceLevel, ...]:
     """A tree's levels; `width` is that of the short convolution."""
     numbers = partial(torch.tensor, dtype=torch.int64, device=device)

@@ -70,7 +70,7 @@ def noise_text(band: tuple[float, float]) -> str:
 def describe(row: Any) -> str:
     """A method in words, from a row of the cells frame."""
     parts = [row.verify if row.recover in ("none", "in_place") else f"{row.verify} + {row.recover}"]
-    parts += [name for name in (row.drafter,) if name != "none"]
+    parts += [f"{row.drafter} {row.asked}".strip()] if row.drafter != "none" else []
     parts += [row.topology] if row.topology != "root" else []
     return ", ".join(parts)
 

@@ -44,6 +44,7 @@ def speedup_plot(section: Section) -> Plot | None:
     note += _synthetic_note(passed)
     dropped = len(_keys(passed)) - sum(not key[1].startswith(_HEAD) for key in rows)
     note += f" {dropped} slower rows are in the CSV alone." if dropped else ""
+    note += _hidden_panels(passed, panels)
     with house_rules():
         figure, grid = canvas(0.55 + _ROW_INCHES * len(rows), title, note, 1, len(panels))
         limit = float(np.nanmax(passed[["speedup", "high"]].to_numpy(dtype=float))) * 1.17
@@ -151,7 +152,7 @@ def split_plot(section: Section) -> Plot | None:
     drafting = cells[cells.verify != "ar"]
     if drafting.empty:
         return None
-    panels = panels_of(drafting)
+    panels, everything = panels_of(drafting), cells
     cells = cells[cells.panel.isin(panels)]
     rows = [*_bar_rows(cells[cells.verify == "ar"]), *_bar_rows(passed_decodes(drafting[drafting.panel.isin(panels)]))]
     shares = drafting[parts].div(drafting[parts].sum(axis=1), axis=0)
@@ -162,7 +163,7 @@ def split_plot(section: Section) -> Plot | None:
     title = f"{verb[lead.removesuffix('_us')]} takes {span} of a step, the largest part"
     note = "Microseconds per verify step, each phase's median over repeats; the figure beside a bar is their sum. "
     note += "The oracle's acceptance is synthetic. " if drafting.drafter.eq("oracle").any() else ""
-    note += f"{section.title}."
+    note += f"{section.title}." + _hidden_panels(drafting, panels)
     with house_rules():
         figure, grid = canvas(0.85 + _ROW_INCHES * len(rows), title, note, 1, len(panels))
         limit = float(cells[parts].sum(axis=1).max()) * 1.14
@@ -175,7 +176,7 @@ def split_plot(section: Section) -> Plot | None:
             axes.xaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
         handles = [Patch(facecolor=colour, label=name) for name, colour in SPLIT_COLOURS.items()]
         figure.legend(handles=handles, loc="outside lower center", ncols=len(handles))
-    data = cells[["panel", "shown", "method", *parts]].rename(columns={"shown": "tree"})
+    data = everything[["panel", "shown", "method", *parts]].rename(columns={"shown": "tree"})
     return Plot(named("split", section), title, note, data, figure)
 
 
@@ -192,6 +193,12 @@ def _split_bars(axes: Axes, cells: pd.DataFrame, rows: Sequence[tuple[str, str]]
             axes.barh(at, width, left=left, height=0.72, color=colour)
             left += width
         axes.text(left + limit * 0.012, at, f"{left:,.0f}", va="center", fontsize=7.5)
+
+
+def _hidden_panels(cells: pd.DataFrame, panels: Sequence[str]) -> str:
+    """What is not drawn, as a sentence; empty where everything is."""
+    hidden = sorted(set(cells.panel.astype(str)) - set(panels), key=by_number)
+    return f" In the CSV alone: {'; '.join(hidden)}." if hidden else ""
 
 
 def _synthetic_note(cells: pd.DataFrame) -> str:

@@ -145,13 +145,21 @@ def check_ring(ring: Factors, factors: Factors, filled: Filled) -> None:
 
 
 def expect(name: str, x: Tensor, shape: Sequence[int], kinds: Sequence[torch.dtype], like: Tensor) -> None:
-    """A tensor of this shape and one of these dtypes, on the device of `like`."""
+    """A tensor of this shape and one of these dtypes, on the device of `like`; of one dimension, side by side."""
     if x.dtype not in kinds:
         names = " or ".join(str(kind).removeprefix("torch.") for kind in kinds)
         raise SpeclaError(f"{name} of {x.dtype}: kernels take {names}")
     if tuple(x.shape) != tuple(shape):
         raise SpeclaError(f"{name} of {tuple(x.shape)}: kernels take {tuple(shape)}")
+    if x.dim() == 1 and x.shape[0] > 1 and x.stride(0) != 1:
+        raise SpeclaError(f"{name} with a stride of {x.stride(0)}: kernels take its elements side by side")
     _one_device(like, x)
+
+
+def expect_filled(name: str, x: Tensor, dims: int) -> None:
+    """A tensor of so many dimensions, none of them empty: a kernel would read past an end of it."""
+    if x.dim() != dims or not x.numel():
+        raise SpeclaError(f"{name} of {tuple(x.shape)}: kernels take {dims} dimensions, none of them empty")
 
 
 def _one_device(*tensors: Tensor) -> None:

@@ -13,7 +13,7 @@ from torch import Tensor
 from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 from specla.errors import SpeclaError
-from specla.ops.kernels.checks import HALVES, WHOLE, expect
+from specla.ops.kernels.checks import HALVES, WHOLE, expect, expect_filled
 from specla.ops.kernels.launch import overlapped
 from specla.ops.sampling import Sampling
 
@@ -66,6 +66,9 @@ def best_of_parts(logits: Tensor, sampling: Sampling, places: Places, ranks: int
     Raises:
         SpeclaError: naming the limit, for tensors that the kernel cannot take.
     """
+    expect_filled("logits", logits, 3)
+    if ranks < 1:
+        raise SpeclaError(f"{ranks} ranks: the kernel takes one or more")
     batch, nodes, vocabulary = logits.shape
     expect("logits", logits, (batch, nodes, vocabulary), HALVES, logits)
     expect("identities of rows", places.rows, (batch,), WHOLE, logits)
@@ -95,7 +98,10 @@ def place_best(logits: Tensor, sampling: Sampling, places: Places, count: int, r
     """
     best = best_of_parts(logits, sampling, places, count)
     batch, nodes, candidates = best.score.shape
-    expect("drafted tokens", room.tokens, (batch, room.tokens.shape[1]), (torch.int64,), logits)
+    expect_filled("room for drafted tokens", room.tokens, 2)
+    expect("room for drafted tokens", room.tokens, (batch, room.tokens.shape[1]), (torch.int64,), logits)
+    if room.tokens.stride(1) != 1:
+        raise SpeclaError(f"room for drafted tokens with strides {room.tokens.stride()}: a row's lie side by side")
     expect("their columns", room.columns, (nodes * count,), WHOLE, logits)
     if room.ids is not None:
         expect("a draft vocabulary", room.ids, (logits.shape[2],), WHOLE, logits)

@@ -9,7 +9,8 @@ import triton.language as tl
 from torch import Tensor
 from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
-from specla.ops.kernels.checks import HALVES, WHOLE, expect
+from specla.errors import SpeclaError
+from specla.ops.kernels.checks import HALVES, WHOLE, expect, expect_filled
 from specla.ops.kernels.launch import overlapped, row_stride, side_by_side
 from specla.ops.kernels.skinny import Norm
 from specla.ops.types import Sources
@@ -26,6 +27,11 @@ def entered(given: Sources, embeddings: Tensor, hidden_norm: Norm, embedding_nor
     Raises:
         SpeclaError: naming the limit, for tensors that the kernel cannot take.
     """
+    for name, x, dims in (
+        *(("hidden states", given.hidden, 3), ("tokens", given.tokens, 2), ("embeddings", embeddings, 2)),
+        *(("places of hidden states", given.hidden_at, 2), ("places of tokens", given.tokens_at, 2)),
+    ):
+        expect_filled(name, x, dims)
     hidden, tokens = side_by_side(given.hidden), side_by_side(given.tokens)
     (batch, _, size), nodes = hidden.shape, given.hidden_at.shape[1]
     expect("hidden states", hidden, (batch, hidden.shape[1], size), HALVES, hidden)
@@ -64,12 +70,15 @@ def keep_predicted(stream: Tensor, length: Tensor, norm: Norm, predicted: Tensor
     Raises:
         SpeclaError: naming the limit, for tensors that the kernel cannot take.
     """
+    expect_filled("a stream", stream, 3)
     stream = side_by_side(stream)
     batch, _, size = stream.shape
     expect("a stream", stream, stream.shape, HALVES, stream)
     expect("lengths", length, (batch,), WHOLE, stream)
     expect("a norm's weight", norm.weight, (size,), HALVES, stream)
     expect("predictions", predicted, (batch, size), (stream.dtype,), stream)
+    if not predicted.is_contiguous():
+        raise SpeclaError(f"predictions with strides {predicted.stride()}: the kernel takes them contiguous")
     block = triton.next_power_of_2(size)
     _predict_kernel[(batch,)](
         *(stream, length, norm.weight, predicted, norm.epsilon, *stream.stride()[:2]),

@@ -44,6 +44,16 @@ class Held(NamedTuple):
         places = (k if known.nodes is None else known.nodes).shape[1]
         return cls(strided(k), strided(u), decay, nodes, valid, folds, places, flags)
 
+    def copied(self, known: Known | None) -> bool:
+        """Whether something had to be copied to be read: a kernel must wait for that."""
+        if known is None:
+            return False
+        given = (known.factors.k, known.factors.u, known.factors.decay)
+        found = (self.k.data, self.u.data, self.decay)
+        rest = self.valid.data_ptr() != known.valid.data_ptr()
+        nodes = known.nodes is not None and self.nodes.data_ptr() != known.nodes.data_ptr()
+        return rest or nodes or any(x.data_ptr() != y.data_ptr() for x, y in zip(given, found, strict=True))
+
     @property
     def pendency(self) -> Pendency:
         """Whether there are known factors, and whether all go into the state."""

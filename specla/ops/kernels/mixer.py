@@ -15,7 +15,7 @@ from torch import Tensor
 from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 from specla.errors import SpeclaError
-from specla.ops.kernels.checks import check_known, check_state, expect
+from specla.ops.kernels.checks import check_known, check_state, expect, expect_filled
 from specla.ops.kernels.held import Held
 from specla.ops.kernels.launch import overlapped, side_by_side
 from specla.ops.kernels.node_inputs import Heads, Weights, check_bank, check_products, softplus
@@ -72,6 +72,7 @@ def mix_chain(
     Raises:
         SpeclaError: naming the limit, for tensors that the kernel cannot take.
     """
+    expect_filled("raw inputs", products.raw, 3)
     raw, a, b, window = (side_by_side(x) for x in products)
     batch, nodes, _ = raw.shape
     if not 0 < nodes <= MOST_NODES:
@@ -79,6 +80,9 @@ def mix_chain(
     check_products(raw, (a, b), window, weights, heads)
     _check(state, raw, heads, pending, bank)
     held = Held.of(*pending, bank.decay)
+    if window is not products.window or held.copied(pending.known):
+        # It would be read before the kernel that copies has ended.
+        raise SpeclaError("a window or known factors whose elements lie apart, or decays not float64: no copy would do")
     tiles = tiles or (Tiles(8, 2) if nodes == 1 else Tiles(2, 1))
     out = torch.empty_like(bank.u)
     _mixer_kernel[triton.cdiv(heads.value_size, tiles.values), batch * heads.value_heads](

@@ -14,7 +14,7 @@ from torch import Tensor
 from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 from specla.errors import SpeclaError
-from specla.ops.kernels.checks import HALVES, expect
+from specla.ops.kernels.checks import HALVES, expect, expect_filled
 from specla.ops.kernels.grid import nodes_together
 from specla.ops.kernels.launch import overlapped, side_by_side
 from specla.ops.types import Bank
@@ -117,6 +117,12 @@ def check_bank(raw: Tensor, bank: Bank | None, heads: Heads) -> None:
 
 def check_products(raw: Tensor, gates: tuple[Tensor, Tensor], window: Tensor, weights: Weights, heads: Heads) -> None:
     """A layer's products of T nodes, its window and its weights."""
+    for name, x, dims in (("raw inputs", raw, 3), ("a window", window, 3), ("a convolution", weights.convolution, 2)):
+        expect_filled(name, x, dims)
+    if min(heads) < 1 or heads.value_heads % heads.key_heads:
+        raise SpeclaError(
+            f"{heads}: kernels take one or more of each, and value heads that are a multiple of key heads"
+        )
     key_heads, value_heads, key_size, value_size = heads
     channels = 2 * key_heads * key_size + value_heads * value_size
     (batch, nodes), width = raw.shape[:2], weights.convolution.shape[1]

@@ -78,8 +78,8 @@ class Walker:
         self._out = inputs.v.new_empty(inputs.v.shape, dtype=torch.float32)
         self._u, self._decay = factor_memory(inputs, bank)
         self._keeps, self._tiles = stored is not None, tiles
-        self._early = bank is not None
         self._held = Held.of(*pending, inputs.g)
+        self._early = bank is not None and not self._held.copied(pending.known)
 
     def run(self, wave: Wave) -> None:
         """Launch one wave."""

@@ -10,6 +10,7 @@ from specla.drafters.network import AlignedNetwork
 from specla.engine.decode import Decoding, Prefilled, StopRule, prefill
 from specla.engine.device import DeviceDecoding, How
 from specla.engine.recovery import Recovery
+from specla.errors import SpeclaError
 from specla.models.drafter import DrafterConfig
 from specla.models.drafter_checkpoint import random_drafter
 from specla.models.gated_deltanet import GatedDeltaNetLM
@@ -97,3 +98,14 @@ def test_the_best_tokens_of_a_vocabulary_in_parts(count: int, reduced: bool, dev
         if column >= 0:
             expected[:, column] = best[:, place]
     assert torch.equal(tokens, expected)
+
+
+def test_room_that_a_kernel_cannot_write_is_refused(device: torch.device) -> None:
+    logits, rows = torch.randn(2, 1, 50, device=device), torch.zeros(2, dtype=torch.int64, device=device)
+    places, columns = Places(rows, rows, rows[None, :1]), torch.arange(2, device=device)
+    with pytest.raises(SpeclaError, match=r"room for drafted tokens with strides \(1, 2\)"):
+        place_best(logits, GREEDY, places, 2, Room(rows.new_zeros(2, 2).t(), columns))
+    with pytest.raises(SpeclaError, match="their columns with a stride of 2"):
+        place_best(logits, GREEDY, places, 2, Room(rows.new_zeros(2, 2), torch.arange(4, device=device)[::2]))
+    with pytest.raises(SpeclaError, match="0 ranks"):
+        place_best(logits, GREEDY, places, 0, Room(rows.new_zeros(2, 2), columns[:0]))

@@ -69,3 +69,9 @@ def test_what_a_kernel_cannot_take_is_said(device: torch.device) -> None:
         entered(Sources(hidden, places, places.expand(2, -1), places[:, :1]), embeddings, norm, other)
     with pytest.raises(SpeclaError, match=r"predictions of \(2, 8\): kernels take \(2, 16\)"):
         keep_predicted(hidden, places[0], norm, embeddings[:2, :8])
+    with pytest.raises(SpeclaError, match=r"predictions with strides \(32, 1\)"):
+        keep_predicted(hidden, places[0], norm, embeddings.new_zeros(2, 32)[:, :16])
+    with pytest.raises(SpeclaError, match="a norm's weight with a stride of 2"):
+        keep_predicted(hidden, places[0], Norm(embeddings.new_ones(32)[::2], 1e-5), embeddings[:2])
+    with pytest.raises(SpeclaError, match=r"tokens of \(2, 0\): kernels take 2 dimensions, none of them empty"):
+        entered(Sources(hidden, places, places.expand(2, -1)[:, :0], places), embeddings, norm, other)

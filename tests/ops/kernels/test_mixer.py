@@ -94,3 +94,16 @@ def test_what_it_cannot_take_is_said(device: torch.device) -> None:
     apart = bank_of(one, heads)._replace(u=state.new_empty(2, 1, 1, 128)[..., ::2])
     with pytest.raises(SpeclaError, match="a bank's u with strides"):
         mix_chain(state, step, one.weights, heads, Pending(None, None), apart)
+    uneven, bank = Heads(2, 3, 16, 16), bank_of(one, heads)
+    with pytest.raises(SpeclaError, match="value heads that are a multiple of key heads"):
+        mix_chain(state, step, one.weights, uneven, Pending(None, None), bank)
+    lazy = known_of(heads, torch.float32, device).rows(0, 2)
+    lazy = lazy._replace(factors=lazy.factors._replace(decay=lazy.factors.decay.float()))
+    with pytest.raises(SpeclaError, match="no copy would do"):
+        mix_chain(state, step, one.weights, heads, Pending(lazy, True), bank)
+    grouped = SIZES["grouped"]
+    case = Case(*(to(x, device) for x in draw(2, 1, grouped, torch.float32)))
+    weights = case.weights._replace(a_log=case.weights.a_log.new_zeros(8)[::2])
+    state, step = torch.zeros(2, 4, 48, 32, device=device), Products(case.raw, *case.gates, case.window)
+    with pytest.raises(SpeclaError, match="a_log with a stride of 2"):
+        mix_chain(state, step, weights, grouped, Pending(None, None), bank_of(case, grouped))
