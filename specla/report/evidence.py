@@ -67,10 +67,11 @@ def noise_text(band: tuple[float, float]) -> str:
     )
 
 
-def describe(row: Any) -> str:
-    """A method in words, from a row of the cells frame."""
+def describe(row: Any, swept: bool = False) -> str:
+    """A method in words, from a row of the cells frame; of a sweep's rows without what the oracle was asked for."""
     parts = [row.verify if row.recover in ("none", "in_place") else f"{row.verify} + {row.recover}"]
-    parts += [f"{row.drafter} {row.asked}".strip()] if row.drafter != "none" else []
+    asked = "" if swept else row.asked
+    parts += [f"{row.drafter} {asked}".strip()] if row.drafter != "none" else []
     parts += [row.topology] if row.topology != "root" else []
     return ", ".join(parts)
 
@@ -184,7 +185,7 @@ def break_even(loaded: Loaded, part: str) -> Evidence | None:
     differs = [*setting_differs(row), "synthetic acceptance"]
     differs += [] if _drafting_paid(row) else ["drafting not paid for"]
     of = f" (earliest of {len(choices)})" if len(choices) > 1 else ""
-    told = f"{describe(row)}{of}"
+    told = f"{describe(row, swept=True)}{of}"
     told += "; interpolated between the points swept" if measured.median is not None else ""
     return Evidence(measured, row.device, told, tuple(differs), _unclear(measured))
 

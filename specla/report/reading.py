@@ -162,7 +162,7 @@ def _break_evens(section: Section, loaded: Loaded) -> list[str]:
             continue
         alpha = break_even_of(loaded, sweep, "alpha_asked")
         share = break_even_of(loaded, sweep, "draft_efficiency").interval
-        words = f"{describe(row)} on {row.workload} {even_text(alpha, 'alpha ')}"
+        words = f"{describe(row, swept=True)} on {row.workload} {even_text(alpha, 'alpha ')}"
         bounds = f", {share.low:.2f} to {share.high:.2f}" if share.has_bounds else ""
         words += f" (draft_efficiency {share.median:.2f}{bounds})" if share.median is not None else ""
         at = alpha.interval.median
