@@ -117,7 +117,7 @@ def check_bank(raw: Tensor, bank: Bank | None, heads: Heads) -> None:
 
 def check_products(raw: Tensor, gates: tuple[Tensor, Tensor], window: Tensor, weights: Weights, heads: Heads) -> None:
     """A layer's products of T nodes, its window and its weights."""
-    for name, x, dims in (("raw inputs", raw, 3), ("a window", window, 3), ("a convolution", weights.convolution, 2)):
+    for name, x, dims in (("raw inputs", raw, 3), ("a convolution", weights.convolution, 2)):
         expect_filled(name, x, dims)
     if min(heads) < 1 or heads.value_heads % heads.key_heads:
         raise SpeclaError(

@@ -132,7 +132,7 @@ def test_gates_keep_their_digits_at_both_ends(device: torch.device) -> None:
     zero = torch.zeros(1)
     case.gates[0].copy_(shift[None, :, None])
     tensors = TreeTensors.from_tree(random_tree(31, torch.Generator().manual_seed(4)))
-    weights = Weights(*(x.to(device) for x in (case.weights.convolution, zero.expand(48), zero, zero)))
+    weights = Weights(*(x.to(device) for x in (case.weights.convolution, zero.expand(48).contiguous(), zero, zero)))
     moved = (x.to(device) for x in (case.raw, *case.gates, case.window, tensors.taps))
     raw, a, b, window, taps = moved
     g = node_inputs(raw, (a, b), window, taps, weights, heads)[3]
