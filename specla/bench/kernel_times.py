@@ -16,12 +16,15 @@ PARTS: Mapping[str, tuple[str, ...]] = {
     "inputs": ("_node_inputs_kernel",),
     "norms": ("_gated_norm_kernel", "_norm_kernel", "_gate_kernel", "_enter_kernel", "_predict_kernel"),
     "commit": ("_append_kernel", "_factors_kernel", "_move_kernel", "_pick_kernel", "_replay_kernel"),
-    "tokens": ("_best_kernel", "_accept_kernel", "_oracle_kernel", "_nucleus_kernel", "_merge_kernel"),
+    "tokens": (
+        *("_best_kernel", "_accept_kernel", "_oracle_kernel", "_nucleus_kernel", "_merge_kernel"),
+        *("_likely_kernel", "_grow_kernel", "_lay_kernel"),
+    ),
     OTHER: (),
 }
 """Our kernels by what they do: products with weights, convolution and gates before the delta rule (inputs; those of a
 short chain are in the delta rule's kernel), norms, with a drafter's look-ups and the gate of the feed-forward layer,
-whatever commits, and the choice of tokens. `other` is torch's own small work."""
+whatever commits, and the choice of tokens and of trees. `other` is torch's own small work."""
 _LIBRARY = {
     "products": ("nvjet", "cublas", "cutlass", "gemm", "gemv", "splitk"),
     "delta rule": ("fused_recurrent", "chunk_"),

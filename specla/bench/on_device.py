@@ -22,11 +22,13 @@ from specla.drafters.aligned import AlignedDrafter
 from specla.drafters.base import Drafter
 from specla.drafters.device import DeviceDrafter, DeviceOracle, NoDrafts
 from specla.drafters.device_aligned import DeviceAligned
+from specla.drafters.device_confident import DeviceConfident
 from specla.drafters.oracle import OracleDrafter
 from specla.drafters.paid import PaidOracle
 from specla.engine.adaptive import Adaptive, outcome_of
 from specla.engine.decode import Step
-from specla.engine.device import DeviceDecoding, How, Report, window
+from specla.engine.device import DeviceDecoding, How, window
+from specla.engine.device_report import Report
 from specla.engine.recovery import Recovery
 from specla.interrupt import check
 from specla.ops.verify import DispatchTable
@@ -94,6 +96,8 @@ class DeviceMethod(Method):
         """What drafts on the device as `drafter` does on the host."""
         subject = self.subject
         model = subject.model
+        if isinstance(drafter, AlignedDrafter) and drafter.confidence is not None:
+            return DeviceConfident(drafter.network, subject.sampling, batch, self._trees, drafter.confidence)
         if isinstance(drafter, AlignedDrafter):
             return DeviceAligned(drafter.network, subject.sampling, batch, [tree.depth for tree in self._trees])
         worker = self._on_device(drafter.worker, batch) if isinstance(drafter, PaidOracle) else None

@@ -14,6 +14,7 @@ from specla.bench.settings import EngineSettings, Settings, config_hash, dials, 
 from specla.bench.strategies import AUTO, VERIFY, pair_problem
 from specla.bench.validate import missing_inputs, nearest
 from specla.bench.words import Word, combinations, merged, read_words
+from specla.drafters.breadth import too_wide
 from specla.errors import SpeclaError
 from specla.topology import DraftTree, chain
 
@@ -199,7 +200,7 @@ def _obstacle(settings: Settings, tree: DraftTree, command: str) -> str | None:
     if command == "ablate recover" and recover in ("factors_deferred", "factors_lazy"):
         return f"{recover} takes nothing into the state before the next verification: ablate defer times both together"
     if settings.topology.name == "confidence":
-        problem = _confidence_problem(settings, verify)
+        problem = _confidence_problem(settings, verify, tree)
         if problem is not None:
             return problem
     if VERIFY[verify].chains_only and not tree.is_chain:
@@ -212,14 +213,18 @@ def _obstacle(settings: Settings, tree: DraftTree, command: str) -> str | None:
     return pair_problem(verify, recover)
 
 
-def _confidence_problem(settings: Settings, verify: str) -> str | None:
+def _confidence_problem(settings: Settings, verify: str, tree: DraftTree) -> str | None:
     """Why a tree that the drafter shapes cannot be, or None."""
     if settings.drafter.name not in ("aligned", "none"):
         return f"topology=confidence is shaped by probabilities, and {settings.drafter.name} has none: drafter=aligned"
     if VERIFY[verify].chains_only:
         return f"{verify} verifies chains only, and topology=confidence branches"
-    if settings.drafter.name == "aligned" and settings.workload.batch > 1 and not VERIFY[verify].tree_per_row:
+    on_device = settings.device == "cuda"
+    own = settings.drafter.name == "aligned" and (settings.workload.batch > 1 or on_device)
+    if own and not VERIFY[verify].tree_per_row:
         return f"{verify} verifies one tree for all rows, and topology=confidence shapes one for each"
+    if on_device and settings.topology.branching is not None:
+        return too_wide(tree, settings.topology.branching)
     return None
 
 

@@ -162,7 +162,6 @@ class NotBuilt(NamedTuple):
 
 
 NOT_BUILT = (
-    NotBuilt("topology.name", "confidence", "topology=confidence with device=cuda", device="cuda"),
     NotBuilt("drafter.name", "ngram", "the drafter ngram with device=cuda: it drafts on the host", device="cuda"),
     NotBuilt("device", "cuda", "generate with device=cuda; bench e2e decodes there", frozenset({"generate"})),
 )

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from specla.drafters.base import Draft, Drafter, Verified
+from specla.drafters.base import Draft, Drafter, Verified, shared_or_own
 from specla.drafters.confidence import Confidence, draft_confident
 from specla.drafters.fixed import draft_tree, tree_plan
 from specla.drafters.network import AlignedNetwork, DrafterState
@@ -66,11 +66,9 @@ class AlignedDrafter(Drafter):
         grown = draft_confident(self.network, state, confidence, size, self.sampling, self.rows, self._lengths)
         trees = tuple(self._tree(tree, tuple(parents)) for parents, _ in grown)
         tokens = [[root, *row] for root, (_, row) in zip(self._roots, grown, strict=True)]
-        if len(set(trees)) == 1:
-            return Draft(tokens, trees[0], shaped=True)
+        deepest, own = shared_or_own(trees)
         most = max(map(len, tokens))
-        padded = [row + [0] * (most - len(row)) for row in tokens]
-        return Draft(padded, max(trees, key=lambda one: one.depth), trees, shaped=True)
+        return Draft([row + [0] * (most - len(row)) for row in tokens], deepest, own, shaped=True)
 
     def _tree(self, asked: DraftTree, parents: tuple[int, ...]) -> DraftTree:
         if parents not in self._trees:

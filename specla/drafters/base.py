@@ -27,6 +27,13 @@ class Draft:
     shaped: bool = False
 
 
+def shared_or_own(trees: Sequence[DraftTree]) -> tuple[DraftTree, tuple[DraftTree, ...]]:
+    """`tree` and `trees` of a draft: the tree of all rows and no others, or a deepest one and every row's own."""
+    if len(set(trees)) == 1:
+        return trees[0], ()
+    return max(trees, key=lambda one: one.depth), tuple(trees)
+
+
 @dataclass(frozen=True)
 class Verified:
     """What the target knew of one step: for drafters that go on from its hidden states.

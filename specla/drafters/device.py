@@ -2,6 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -11,11 +12,22 @@ from specla.ops.texts import Drafts, Texts, Traces, Walked
 from specla.ops.types import TreeTensors
 
 
+class Drafted(NamedTuple):
+    """One cycle's drafts."""
+
+    tokens: Tensor
+    """[B, T] int64, the root's first."""
+    tree: TreeTensors
+    """The one that was asked for, or one for each row, of as many nodes."""
+
+
 class DeviceDrafter(ABC):
     """Proposes tokens for the nodes of a tree. What it keeps stays in the same memory from `begin` to `begin`."""
 
     launches = True
     """Whether drafting runs anything."""
+    shapes = False
+    """Whether it shapes the trees itself, within the nodes and levels of the tree asked for."""
 
     @abstractmethod
     def begin(self, prompts: Sequence[Sequence[int]], roots: Sequence[int]) -> None:
@@ -25,8 +37,8 @@ class DeviceDrafter(ABC):
         """Take the target's hidden states [B, S, hidden] of the prompts, from the host, after `begin`."""
 
     @abstractmethod
-    def draft(self, tree: TreeTensors, texts: Texts) -> Tensor:
-        """Tokens of the nodes, [B, T] int64, the root's first. Captured: no look at any value."""
+    def draft(self, tree: TreeTensors, texts: Texts) -> Drafted:
+        """Fill a tree that the host knows. Captured: no look at any value."""
 
     def observe(self, hidden: Tensor, walked: Walked, texts: Texts) -> None:  # noqa: B027 - most have no state
         """Take the target's hidden states [B, T, hidden] of the nodes, and which of them were accepted. Captured."""
@@ -40,9 +52,9 @@ class NoDrafts(DeviceDrafter):
     def begin(self, prompts: Sequence[Sequence[int]], roots: Sequence[int]) -> None:
         """Nothing to keep."""
 
-    def draft(self, tree: TreeTensors, texts: Texts) -> Tensor:
-        """[B, 1], the memory of the roots itself."""
-        return texts.root[:, None]
+    def draft(self, tree: TreeTensors, texts: Texts) -> Drafted:
+        """The memory of the roots itself."""
+        return Drafted(texts.root[:, None], tree)
 
 
 class DeviceOracle(DeviceDrafter):
@@ -112,7 +124,7 @@ class DeviceOracle(DeviceDrafter):
         for place, new in zip(self._traces, known, strict=True):
             place.copy_(new)
 
-    def draft(self, tree: TreeTensors, texts: Texts) -> Tensor:
+    def draft(self, tree: TreeTensors, texts: Texts) -> Drafted:
         """Right where the draws say so, wrong elsewhere."""
         from specla.ops.kernels import oracle
 
@@ -126,4 +138,4 @@ class DeviceOracle(DeviceDrafter):
             room = torch.zeros(self._capacity, *tokens.shape, dtype=torch.int64, device=self._device)
             kept = self._drafts[tree.nodes] = Drafts(room, self._again)
         oracle.draft(tokens, tree.parents, texts, self._traces, kept, self._vocabulary)
-        return tokens
+        return Drafted(tokens, tree)

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from specla.drafters.aligned import state_after
-from specla.drafters.device import DeviceDrafter
+from specla.drafters.device import DeviceDrafter, Drafted
 from specla.drafters.device_levels import DeviceLevel, levels_of
 from specla.drafters.network import AlignedNetwork, DrafterState
 from specla.models.records import LayerState, Ran
@@ -60,11 +60,11 @@ class DeviceAligned(DeviceDrafter):
         for place, new in zip(vars(self._state).values(), vars(after).values(), strict=True):
             place.copy_(new)
 
-    def draft(self, tree: TreeTensors, texts: Texts) -> Tensor:
+    def draft(self, tree: TreeTensors, texts: Texts) -> Drafted:
         """Fill a chain or a fixed tree."""
         root = texts.root[:, None]
         if tree.nodes == 1:
-            return root
+            return Drafted(root, tree)
         net = self.network.net
         levels = levels_of(tree.tree, root.device, self._state.window.shape[1] + 1)
         tokens = root.new_empty(root.shape[0], tree.nodes)
@@ -79,7 +79,7 @@ class DeviceAligned(DeviceDrafter):
             ran = Ran(projected, level.ran)
             stream = net.block.more_nodes(self._entered(sources), ran, level.forest, *self._layer(level.forest))
             predicted = net.norm(stream.hidden)
-        return tokens
+        return Drafted(tokens, tree)
 
     def _layer(self, tree: TreeTensors) -> tuple[LayerState, VerifyStrategy]:
         """(The state, how to verify on it): a short chain of a few rows walks, with a bank."""
@@ -105,7 +105,7 @@ class DeviceAligned(DeviceDrafter):
 
         network = self.network
         if network.ids is None or self.sampling.greedy:
-            places = Places(texts.rows, texts.length, _depths(depth, predicted.shape[1], predicted.device))
+            places = Places(texts.rows, texts.length, depths_of(depth, predicted.shape[1], predicted.device))
             room = Room(tokens, level.columns, network.ids)
             place_best(network.head(predicted), self.sampling, places, level.width, room)
             return
@@ -122,7 +122,7 @@ class DeviceAligned(DeviceDrafter):
         from specla.ops.kernels.skinny import Norm
 
         batch, places = walked.path.shape
-        line = _line(batch, places, hidden.device)
+        line = line_of(batch, places, hidden.device)
         net, bank = self.network.net, self._banks[places]
         # The token after each accepted node: the newest of the text, as many as were committed.
         sources = Sources(hidden, walked.path, texts.emitted, line, Newest(texts.tokens, walked.length))
@@ -135,7 +135,8 @@ class DeviceAligned(DeviceDrafter):
 
 
 @cache  # graphs keep the addresses
-def _depths(depth: int, nodes: int, device: torch.device) -> Tensor:
+def depths_of(depth: int, nodes: int, device: torch.device) -> Tensor:
+    """The same depth for so many nodes, [1, nodes]."""
     return torch.full((1, nodes), depth, dtype=torch.int64, device=device)
 
 
@@ -145,6 +146,6 @@ def _path(nodes: int, device: torch.device, width: int) -> TreeTensors:
 
 
 @cache  # graphs keep the addresses
-def _line(batch: int, nodes: int, device: torch.device) -> Tensor:
+def line_of(batch: int, nodes: int, device: torch.device) -> Tensor:
     """0, 1, 2, ... in every row, [batch, nodes]."""
     return torch.arange(nodes, device=device).expand(batch, -1).contiguous()

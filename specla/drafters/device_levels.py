@@ -83,4 +83,6 @@ def _forest(tree: DraftTree, nodes: Sequence[int], device: torch.device, width: 
         taps[0, i] = torch.tensor(seen[len(seen) - (width - 1) :])
     parents = torch.tensor([[path[-2] if len(path) > 1 else -1 for path in paths]])
     depths = torch.tensor([[len(path) - 1 for path in paths]])
-    return TreeTensors((), *(x.to(device) for x in (parents, depths, ancestors, taps)))
+    return TreeTensors(
+        (), parents.to(device), depths.to(device), ancestors.to(device), taps.to(device), levels=int(depths.max())
+    )

@@ -12,9 +12,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from specla.drafters.device import DeviceDrafter
+from specla.drafters.base import shared_or_own
+from specla.drafters.device import DeviceDrafter, Drafted
 from specla.engine.decode import Prefilled, Step, StopRule, tree_tensors
 from specla.engine.device_recovery import DeviceRecovery, places_of
+from specla.engine.device_report import Report
 from specla.engine.graph import CudaGraphs
 from specla.engine.memory import Demand, require
 from specla.engine.recovery import Recovery
@@ -29,37 +31,6 @@ from specla.topology import DraftTree
 Run = Callable[[], object]
 WARM_UPS = 2
 """Cycles before a capture: kernels are compiled in the first, and loaded in the second."""
-
-
-class Report:
-    """What a cycle did, copied to the host beside the cycles after it.
-
-    Args:
-        log: of the decoding.
-        texts: of it.
-        cycle: its place in the log.
-        stream: that copies.
-    """
-
-    def __init__(self, log: Log, texts: Texts, cycle: int, stream: torch.cuda.Stream) -> None:
-        self.done, self._here = torch.cuda.Event(enable_timing=True), torch.cuda.Event()
-        self.done.record()
-        stream.wait_event(self.done)
-        with torch.cuda.stream(stream):
-            parts = (log.accepted[cycle], log.kept[cycle], texts.finished)
-            self._parts = [torch.empty_like(part, device="cpu", pin_memory=True) for part in parts]
-            for place, part in zip(self._parts, parts, strict=True):
-                place.copy_(part, non_blocking=True)
-            self._here.record()
-
-    def read(self) -> tuple[list[int], list[int], list[bool]]:
-        """(accepted drafts, tokens that count, whether it has ended) of every row; waits until they are here.
-
-        A row that ended in one of the next cycles may be said to have ended already.
-        """
-        self._here.synchronize()
-        accepted, kept, finished = (part.tolist() for part in self._parts)
-        return accepted, kept, finished
 
 
 @dataclass(frozen=True)
@@ -77,7 +48,7 @@ class Cycle:
 
     Args:
         decoding: whose memory it works on.
-        tree: shared by all rows.
+        tree: shared by all rows; or the nodes and levels of those that the drafter shapes.
     """
 
     def __init__(self, decoding: "DeviceDecoding", tree: DraftTree) -> None:
@@ -86,7 +57,8 @@ class Cycle:
         self.tensors = tree_tensors(tree, model.device, model.config.conv_size)
         places = (model.config.num_hidden_layers, decoding.batch, tree.nodes)
         self.bank = make_bank(model.config, places, decoding.state.window)
-        self._tokens, self._hidden, self._logits = (torch.empty(0) for _ in range(3))
+        self._hidden, self._logits = torch.empty(0), torch.empty(0)
+        self._drafted = Drafted(torch.empty(0), self.tensors)
         self._records: list[LayerRecord] = []
         self._walked = Walked(torch.empty(0), torch.empty(0))
 
@@ -101,24 +73,28 @@ class Cycle:
             phase()
 
     def _draft(self) -> None:
-        self._tokens = self.decoding.drafter.draft(self.tensors, self.decoding.texts)
+        here = self.decoding
+        self._drafted = here.drafter.draft(self.tensors, here.texts)
+        if here.shapes is not None and self.tree.nodes > 1:
+            cycle = here.texts.cycle[:1].clamp(max=here.shapes.shape[0] - 1)
+            here.shapes[:, :, : self.tree.nodes].index_copy_(0, cycle, self._drafted.tree.parents[None])
 
     def _verify(self) -> None:
         here = self.decoding
         # Layers may read their states before the kernel in front has ended: none is written by it. A cycle begins with
         # a look-up in the embedding, which begins when all before has ended.
         layers = here.recovery.layers(self.bank)
-        self._hidden, self._records = here.model.forward_nodes(self._tokens, self.tensors, layers, here.how.verify)
+        self._hidden, self._records = here.model.forward_nodes(*self._drafted, layers, here.how.verify)
         self._logits = here.model.logits(self._hidden)
 
     def _accept(self) -> None:
         from specla.ops.kernels.accept import accept
         from specla.ops.kernels.choose import Places, best_of_parts
 
-        here, tree = self.decoding, self.tensors
+        here, (tokens, tree) = self.decoding, self._drafted
         places = Places(here.texts.rows, here.texts.length, tree.depths)
         best = best_of_parts(self._logits, here.how.sampling, places)
-        self._walked = accept(best, self._tokens, tree.parents, self.tree.depth, here.texts, here.ends, here.log)
+        self._walked = accept(best, tokens, tree.parents, self.tree.depth, here.texts, here.ends, here.log)
 
     def _commit(self) -> None:
         self.decoding.recovery.commit(self._records, self.bank, self._walked)
@@ -131,7 +107,7 @@ class DeviceDecoding:
     Args:
         model: ready for inference.
         batch: rows of every batch.
-        trees: every tree that a cycle may verify, shared by its rows.
+        trees: every tree that a cycle may verify, shared by its rows, or as large as what the drafter shapes.
         drafter: on the same device.
         how: the method.
         graphs: what captures.
@@ -173,6 +149,9 @@ class DeviceDecoding:
             kept=zeros.new_zeros(limit, batch, dtype=torch.int16),
             path=zeros.new_zeros(limit, batch, depth + 1, dtype=torch.int16),
         )
+        most = max(tree.nodes for tree in trees)
+        self.shapes = zeros.new_zeros(limit, batch, most) if drafter.shapes else None
+        """The parents of what was drafted in every cycle, where the drafter shapes trees."""
         self.ends = Ends(limit, torch.tensor(sorted(how.stop.eos_token_ids), dtype=torch.int64, device=model.device))
         self.cycles = {tree.depth: Cycle(self, tree) for tree in trees}
         self._replays: dict[int, Run] = {}
@@ -259,8 +238,18 @@ class DeviceDecoding:
             emitted = [text[place : place + count] for text, place, count in zip(texts, places, kept, strict=True)]
             places = [place + count for place, count in zip(places, kept, strict=True)]
             path = [nodes[: count + 1] for nodes, count in zip(paths, accepted, strict=True)]
-            steps.append(Step(emitted, accepted, tree, path, (0.0, 0.0, 0.0, 0.0)))
+            shaped = self._shaped(tree, cycle)
+            steps.append(Step(emitted, accepted, shaped[0], path, (0.0, 0.0, 0.0, 0.0), None, shaped[1]))
         return steps
+
+    def _shaped(self, tree: DraftTree, cycle: int) -> tuple[DraftTree, tuple[DraftTree, ...]]:
+        """What `Step` has as its tree and its trees, of a cycle that was asked for a tree."""
+        if self.shapes is None or tree.nodes == 1:
+            return tree, ()
+        rows = self.shapes[cycle, :, 1 : tree.nodes].tolist()
+        # Behind the drafts stands padding.
+        trees = [DraftTree((-1, *(parent for parent in row if parent >= 0)), tree.name) for row in rows]
+        return shared_or_own(trees)
 
     @torch.inference_mode()
     def settled(self) -> Prefilled:

@@ -195,6 +195,8 @@ class TreeTensors:
     """[1 or B, T, T] bool; entry [i, j] says that j is a strict ancestor of i."""
     taps: Tensor
     """[1 or B, T, W-1] int64: nodes, or places from the end of the committed window where negative; oldest first."""
+    levels: int | None = None
+    """No node is deeper, where the host knows that much of trees that it does not know."""
 
     @classmethod
     def from_tree(cls, tree: DraftTree, device: torch.device | str = "cpu", width: int = CONV_WIDTH) -> "TreeTensors":
@@ -216,8 +218,10 @@ class TreeTensors:
             depths[row, : tree.nodes] = tree.depths
             ancestors[row, : tree.nodes, : tree.nodes] = tree.ancestors
             taps[row, : tree.nodes] = tree.taps(width)
-        tensors = (torch.from_numpy(array).to(device) for array in (parents, depths, ancestors, taps))
-        return cls(tuple(trees), *tensors)
+        places, levels, mask, seen = (
+            torch.from_numpy(array).to(device) for array in (parents, depths, ancestors, taps)
+        )
+        return cls(tuple(trees), places, levels, mask, seen)
 
     @property
     def tree(self) -> DraftTree:
@@ -225,6 +229,13 @@ class TreeTensors:
         if len(self.trees) != 1:
             raise ValueError("rows have trees of their own: use the `tree` or `parent_pointer` strategy")
         return self.trees[0]
+
+    @property
+    def deepest(self) -> int:
+        """A bound of all depths that needs no look at the device."""
+        if self.trees:
+            return max(tree.depth for tree in self.trees)
+        return self.nodes - 1 if self.levels is None else min(self.levels, self.nodes - 1)
 
     @property
     def shared(self) -> bool:

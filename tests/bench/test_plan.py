@@ -134,6 +134,11 @@ def test_recovery_is_the_natural_one(verify: str, recover: str) -> None:
         ("topology=confidence", "topology=confidence is shaped by probabilities, and ngram has none"),
         ("drafter=aligned topology=confidence engine.verify=chain", "chain verifies chains only, and topology=conf"),
         ("drafter=aligned topology=confidence engine.verify=hybrid workload.batch=8", "hybrid verifies one tree for"),
+        ("device=cuda drafter=aligned topology=confidence engine.verify=hybrid", "hybrid verifies one tree for"),
+        (
+            "device=cuda drafter=aligned topology=confidence topology.nodes=100",
+            "topology.nodes=100: to shape such trees",
+        ),
         ("engine.recover=factors_lazy engine.ring=4", "engine.ring=4: a step of chain-l4 commits up to 5 tokens"),
     ],
 )

@@ -54,7 +54,9 @@ class Room(NamedTuple):
     """[V'] int64: the tokens that the scores are of; None where they are the first V'."""
 
 
-def best_of_parts(logits: Tensor, sampling: Sampling, places: Places, ranks: int = 1) -> Best:
+def best_of_parts(
+    logits: Tensor, sampling: Sampling, places: Places, ranks: int = 1, totals: Tensor | None = None
+) -> Best:
     """The best tokens of every node, so many of every part.
 
     Args:
@@ -62,6 +64,7 @@ def best_of_parts(logits: Tensor, sampling: Sampling, places: Places, ranks: int
         sampling: greedy, or with the noise that drafters share.
         places: of the nodes.
         ranks: how many of every part, best first.
+        totals: [B, T, parts] float32, contiguous, takes the log of the sum of exp(score) of every part.
 
     Raises:
         SpeclaError: naming the limit, for tensors that the kernel cannot take.
@@ -76,12 +79,14 @@ def best_of_parts(logits: Tensor, sampling: Sampling, places: Places, ranks: int
     expect("depths", places.depths, (1 if places.depths.shape[0] == 1 else batch, nodes), WHOLE, logits)
     logits, depths = logits.contiguous(), places.depths.contiguous()
     parts = triton.cdiv(vocabulary, PART)
+    if totals is not None:
+        expect("room for totals", totals, (batch, nodes, parts), (torch.float32,), logits)
     score = torch.empty(batch, nodes, parts * ranks, dtype=torch.float32, device=logits.device)
     best = Best(score, torch.empty_like(score, dtype=torch.int32))
     nucleus = not sampling.greedy and sampling.top_p < 1.0
     least, last = _nucleus(logits, sampling) if nucleus else (best.token, best.token)
     _best_kernel[(parts, batch * nodes)](
-        logits, least, last, places.rows, places.lengths, depths, *best,
+        logits, least, last, places.rows, places.lengths, depths, *best, totals,
         *_key_of(sampling.seed), sampling.temperature, nodes, vocabulary, 0 if depths.shape[0] == 1 else nodes,
         BV=PART, RANKS=ranks, SAMPLED=not sampling.greedy, NUCLEUS=nucleus, num_warps=4, **overlapped(logits),
     )  # fmt: skip
@@ -174,7 +179,7 @@ def _merge_kernel(
 
 
 @triton.jit
-def _ordered(x):
+def ordered(x):
     """Whole numbers in the order of the float32 they come from."""
     bits = x.to(tl.int32, bitcast=True)
     return tl.where(bits < 0, bits ^ 0x7FFFFFFF, bits)
@@ -192,7 +197,7 @@ def _nucleus_kernel(p_logits, p_least, p_last, temperature, top_p, vocabulary, B
     top = tl.max(b_x, axis=0)
     b_p = tl.where(inside, tl.exp(b_x - top), 0.0)
     goal = top_p * tl.sum(b_p, axis=0)
-    b_key = _ordered(b_x)
+    b_key = ordered(b_x)
     # The lowest key with less than the goal above it: tokens of that key are in, as long as there is room.
     low, high = tl.min(b_key, axis=0) - 1, tl.max(b_key, axis=0)
     while low + 1 < high:
@@ -245,6 +250,7 @@ def _best_kernel(
     p_depths,
     p_score,
     p_token,
+    p_total,
     key_low,
     key_high,
     temperature,
@@ -270,10 +276,14 @@ def _best_kernel(
         position = tl.load(p_lengths + i_b) + tl.load(p_depths + i_b * depths_row + i_t) + 1
         b_score = b_x + _gumbel(o_v, key_low, key_high, position, tl.load(p_rows + i_b), BV)
         if NUCLEUS:
-            b_key, least = _ordered(b_x), tl.load(p_least + i_n)
+            b_key, least = ordered(b_x), tl.load(p_least + i_n)
             outside = (b_key < least) | ((b_key == least) & (o_v > tl.load(p_last + i_n)))
             b_score = tl.where(outside, -float("inf"), b_score)
         b_x = b_score
+    if p_total is not None:
+        top = tl.max(b_x, axis=0)
+        top = tl.where(top == -float("inf"), 0.0, top)
+        tl.store(p_total + i_n * tl.num_programs(0) + i_p, top + tl.log(tl.sum(tl.exp(b_x - top), axis=0)))
     o_best = (i_n * tl.num_programs(0) + i_p) * RANKS
     for rank in tl.static_range(RANKS):
         best = tl.max(b_x, axis=0)

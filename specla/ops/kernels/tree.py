@@ -140,8 +140,7 @@ def verify_tree(
         raise SpeclaError(f"{nodes} nodes: the tree's kernels take up to {MAX_NODES}")
     out = torch.empty(batch, nodes, value_heads, state.shape[2], dtype=torch.float32, device=state.device)
     u, decay = factor_memory(inputs, bank)
-    # A bound that needs no look at the device.
-    deepest = max(shape.depth for shape in tree.trees) if tree.trees else nodes - 1
+    deepest = tree.deepest
     if nodes <= BLOCK_NODES:
         _launch(state, _Block(inputs, tree.ancestors, tree.depths, deepest, decay, False, known, fold), out, u, tiles)
         return VerifyOutput(out, Factors(inputs.k, u, decay), None)

@@ -12,6 +12,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from specla.ops.growth import Kept, Level, Likely
 from specla.ops.kernels import oracle, rowwise, skinny
 from specla.ops.kernels.accept import accept
 from specla.ops.kernels.bandwidth import empty_sums, partial_sums
@@ -19,7 +20,10 @@ from specla.ops.kernels.choose import Best, Places, Room, place_best
 from specla.ops.kernels.commit import commit_factors
 from specla.ops.kernels.entering import entered, keep_predicted
 from specla.ops.kernels.gated_norm import gated_rms_norm
+from specla.ops.kernels.grow import grow
 from specla.ops.kernels.launch import Taken
+from specla.ops.kernels.lay import lay
+from specla.ops.kernels.likely import likeliest
 from specla.ops.kernels.mixer import MOST_NODES, Products, mix_chain
 from specla.ops.kernels.node_inputs import Heads, Weights, node_inputs
 from specla.ops.kernels.parent_pointer import verify_by_parents
@@ -273,6 +277,18 @@ def tokens() -> Iterator[tuple[str, Launch]]:
         traces = Traces(text, rows, text.double(), torch.empty(1, 2, dtype=torch.float64))
         drafts = Drafts(torch.empty(64, *shape, dtype=torch.int64), rows[:1] == 0)
         yield f"oracle {tree.name}", partial(oracle.draft, drafted, tensors.parents, texts, traces, drafts, 32000)
+        for order in (None, ids):
+            yield f"likely of {tree.name}", partial(likeliest, logits, Sampling(), places, 4, order)
+    yield "the likeliest of a nucleus", partial(likeliest, logits, Sampling(0.8, 0.9), places, 4)
+    # The first level, one that moves what has run, and the last.
+    for ran_last, level in ((1, Level(0, 1, 0, 4)), (12, Level(17, 29, 14, 12)), (12, Level(29, 41, 0, 0))):
+        logs = torch.empty(2, ran_last, 4)
+        likely = Likely(logs, torch.empty(logs.shape, dtype=torch.int64))
+        kept = Kept(torch.empty(2, 16), *torch.empty(4, 2, 16, dtype=torch.int64))
+        above = torch.empty(2, ran_last) if level.started else None
+        yield f"growth {level}", partial(grow, likely, above, kept, level, 3.0)
+    for nodes in (1, 26):
+        yield f"a tree of {nodes} laid out", partial(lay, *torch.empty(2, 2, nodes, dtype=torch.int64), 4)
 
 
 def around_a_drafters_block(nodes: int) -> None:

@@ -26,13 +26,13 @@ LIMIT = 8
 TREES = [chain(3), kary(2, 7), explicit([-1, 0, 0, 2, 2, 4])]
 
 
-def started(device: torch.device, sampling: Sampling) -> tuple[GatedDeltaNetLM, Prefilled]:
+def started(device: torch.device, sampling: Sampling, vocabulary: int = 97) -> tuple[GatedDeltaNetLM, Prefilled]:
     """A model on the device, and two rows after prompts of different lengths."""
     make = lively_model if device.type == "cpu" else lively_model.__wrapped__
-    model = make(head_dim=16).to(device)
+    model = make(head_dim=16, vocab_size=vocabulary).to(device)
     model = model if device.type == "cpu" else model.prepare()
     with torch.inference_mode():
-        return model, prefill(model, prompts(5, 3), sampling, [4, 7])
+        return model, prefill(model, prompts(5, 3, vocabulary=vocabulary), sampling, [4, 7])
 
 
 def network(model: GatedDeltaNetLM, vocabulary: int | None = None) -> AlignedNetwork:
@@ -53,7 +53,7 @@ def test_drafts_are_those_of_the_host(tree: DraftTree, vocabulary: int | None, d
     engine.begin(start)
     while not decoding.done:
         with torch.inference_mode():
-            drafted = there.draft(engine.cycles[tree.depth].tensors, engine.texts)
+            drafted = there.draft(engine.cycles[tree.depth].tensors, engine.texts).tokens
             expected = host.draft(tree).tokens
         going = [row for row, ended in enumerate(decoding.finished) if not ended]
         assert [drafted[row].tolist() for row in going] == [expected[row] for row in going]
