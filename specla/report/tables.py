@@ -111,8 +111,9 @@ def _method_labels(cells: pd.DataFrame) -> pd.Series:
     alike = label.groupby([label, *place]).transform("size") > 1
     asked = cells.asked.map(lambda told: f", alpha {told}" if told[:1].isdigit() or told[:1] == "[" else f", {told}")
     asked = asked.where(cells.asked != "", "")
-    # What was paid for is told wherever it stands: beside drafts for nothing it would look slow.
-    label = label.where(~alike & ~cells.asked.str.contains(" paid"), label + asked)
+    # An axis or a heading says what was asked for of a curve's points, nothing else does of a bar. What was paid for is
+    # told wherever it stands: beside drafts for nothing it would look slow.
+    label = label.where(~alike & cells.study & ~cells.asked.str.contains(" paid"), label + asked)
     alike = label.groupby([label, *place]).transform("size") > 1
     return label.where(~alike, label + _telling_overrides(cells, alike))
 
