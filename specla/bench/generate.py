@@ -34,6 +34,7 @@ def stream(plan: Plan, prompt: str) -> Generator[str, None, Summary]:
     cells = [cell for cell in plan.cells if cell.status == "pending"]
     if len(plan.cells) != 1:
         raise SpeclaError(f"generate: the overrides make {len(plan.cells)} cells; give one value each")
+    _refuse_gpu(plan.cells[0].settings.device)
     if not cells:
         raise SpeclaError(f"generate: {plan.cells[0].reason}")
     if not prompt.strip():
@@ -75,6 +76,16 @@ def stream(plan: Plan, prompt: str) -> Generator[str, None, Summary]:
     used = f"{cells[0].method.verify}, {cells[0].method.drafter}, {cells[0].method.topology}"
     rate = f"{emitted / seconds:.0f} tok/s, tau {tau(counted):.2f}" if steps else "one token"
     return Summary(f"{len(tokens)} tokens, {rate} ({used})", document)
+
+
+def _refuse_gpu(device: str) -> None:
+    """Raise SpeclaError for a GPU, before anything else that cannot run there is blamed: nothing of generate does."""
+    if device.startswith("cuda"):
+        missing = "" if torch.cuda.is_available() else f"torch {torch.__version__} finds no CUDA device here, and "
+        raise SpeclaError(
+            f"device={device}: {missing}generate decodes on the CPU alone; give device=cpu, or decode on a GPU with "
+            "specla bench e2e"
+        )
 
 
 def _settled(cell: Cell, target: Target) -> Cell:

@@ -162,10 +162,15 @@ class NotBuilt(NamedTuple):
 
 
 NOT_BUILT = (
+    NotBuilt(
+        "device",
+        "cuda",
+        "generate with device=cuda: it decodes on the CPU alone; give device=cpu (bench e2e decodes on a GPU)",
+        frozenset({"generate"}),
+    ),
     NotBuilt("drafter.name", "ngram", "the drafter ngram with device=cuda: it drafts on the host", device="cuda"),
-    NotBuilt("device", "cuda", "generate with device=cuda; bench e2e decodes there", frozenset({"generate"})),
 )
-"""A cell with one of these is planned as not applicable."""
+"""A cell with one of these is planned as not applicable; of several the first is the reason."""
 
 TERMS: Mapping[str, str] = {
     "tau": "tokens emitted per verify step: bonus included, the prefill's token left out, cut at EOS and the limit, "

@@ -9,6 +9,7 @@ import torch
 
 from specla.bench.normalise import KERNEL_COMMANDS
 from specla.bench.settings import DrafterSettings, ModelSettings, Settings, model_config
+from specla.bench.trained import model_folder, model_identity, read_drafter
 from specla.bench.workloads.base import Prompt, load_prompts, prompts_digest
 from specla.drafters.base import NoDrafter
 from specla.drafters.device import NoDrafts
@@ -19,7 +20,7 @@ from specla.engine.recovery import Recovery
 from specla.errors import SpeclaError
 from specla.models.checkpoint import load_model, random_model, read_config, resolve_folder, weights_digest
 from specla.models.drafter import DrafterConfig
-from specla.models.drafter_checkpoint import drafter_digest, load_drafter, random_drafter
+from specla.models.drafter_checkpoint import drafter_digest, random_drafter
 from specla.models.gated_deltanet import GatedDeltaNetLM
 from specla.models.tokenizer import ByteTokenizer, TextTokenizer, Tokenizer
 from specla.ops.sampling import Sampling
@@ -70,12 +71,9 @@ def load_target(settings: ModelSettings, dtype: torch.dtype, device: str, seed: 
         SpeclaError: no checkpoint, a damaged one, or one whose vocabulary does not fit its tokenizer.
     """
     if settings.weights == "random":
-        config = model_config(settings)
-        digest = hashlib.sha256(f"random {seed} {config}".encode()).hexdigest()
+        config, (digest, _) = model_config(settings), model_identity(settings, seed)
         return Target(random_model(config, dtype, device, seed), ByteTokenizer(config), digest)
-    if settings.path is None:
-        raise SpeclaError(f"model={settings.name}: give model.path=FOLDER, or model.weights=random to time its shape")
-    folder = resolve_folder(settings.path)
+    folder = model_folder(settings)
     tokenizer = TextTokenizer(folder, read_config(folder))
     return Target(load_model(folder, dtype, device), tokenizer, weights_digest(folder))
 
@@ -142,13 +140,10 @@ class Subject:
         """
         if drafter not in self._aligned:
             assert drafter.path is not None
-            folder, model = resolve_folder(drafter.path, "drafter.path"), self.model
-            size = model.config.vocab_size
-            if drafter.vocabulary is not None and drafter.vocabulary > size:
-                raise SpeclaError(f"drafter.vocabulary={drafter.vocabulary}: the target has {size} tokens")
-            trained = load_drafter(folder, self.target.digest, size, model.dtype, model.device)
+            model, identity = self.model, (self.target.digest, self.model.config.vocab_size)
+            trained = read_drafter(drafter, identity, model.dtype, model.device)
             self._aligned[drafter] = AlignedNetwork(model, trained, drafter.vocabulary)
-            self._drafters.append(drafter_digest(folder))
+            self._drafters.append(drafter_digest(resolve_folder(drafter.path, "drafter.path")))
         return self._aligned[drafter]
 
     def worker(self, drafter: DrafterSettings) -> AlignedNetwork:

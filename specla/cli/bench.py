@@ -16,7 +16,10 @@ app = typer.Typer(
 )
 
 Out = Annotated[Path, folder_option("--out", "The folder of runs.")]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="List the cells with rough estimates; run nothing.")]
+DryRun = Annotated[
+    bool,
+    typer.Option("--dry-run", help="List the cells with rough estimates, and check trained drafters; run nothing."),
+]
 NoResume = Annotated[bool, typer.Option("--no-resume", help="Measure finished cells again.")]
 Cfg = Annotated[bool, typer.Option("--cfg", help="Print the composed configuration of the first cell and exit.")]
 
@@ -70,7 +73,7 @@ def measure(
     if dry_run:
         _dry_run(planned, json)
         return
-    # Torch is loaded here: a plan, a dry run and every wrong word are answered without it.
+    # Torch is loaded here: a plan, a dry run without trained drafters and every wrong word are answered without it.
     from specla.bench.run import Observer, exit_status, prepare, run
     from specla.cli.results import print_results
 
@@ -131,7 +134,14 @@ def _dry_run(planned: "Plan", json: bool) -> None:
     from specla.bench.summary import build_document
     from specla.cli.results import print_plan
 
-    for note in planned.notes:
+    # Torch reads a drafter; a plan without one is listed without it.
+    trained = any(cell.status == "pending" and cell.method.drafter == "aligned" for cell in planned.cells)
+    unseen: list[str] = []
+    if trained:
+        from specla.bench.trained import check_drafters
+
+        unseen = check_drafters(planned)
+    for note in (*planned.notes, *unseen):
         log(note)
     print_plan(planned)
     if json:

@@ -42,7 +42,7 @@ def resolve_folder(path: str, dial: str = "model.path") -> Path:
         return folder
     if folder.exists():
         raise SpeclaError(f"{dial}={path}: is a file; name the folder that holds config.json")
-    if path.count("/") != 1 or path.startswith((".", "/", "~")):
+    if not on_hub(path):
         raise SpeclaError(f"{dial}={path}: no such folder")
     try:
         patterns = ["*.json", "*.safetensors", "*.model", "*.txt"]
@@ -50,6 +50,12 @@ def resolve_folder(path: str, dial: str = "model.path") -> Path:
     except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, OSError) as problem:
         reason = first_line(problem)
         raise SpeclaError(f"{dial}={path}: no such folder, and the hub did not give it ({reason})") from None
+
+
+def on_hub(path: str) -> bool:
+    """Whether a path names a hub repository, which `resolve_folder` would ask for."""
+    named = path.count("/") == 1 and not path.startswith((".", "/", "~", "asset:"))
+    return named and not Path(path).exists()
 
 
 def read_config(folder: Path) -> GatedDeltaNetConfig:

@@ -24,7 +24,7 @@ def length_cells(section: Section) -> pd.DataFrame:
     place = pd.Series(asked, index=cells.index) + cells["shape"].map(
         lambda name: "" if name == "chain" else f", {name}"
     )
-    place = place + (", " + cells.panel if cells.panel.nunique() > 1 else "")
+    place = place + (", " + cells.panel if cells.panel.nunique() > 1 else "") + cells.text_told
     line = cells.method.str.replace(r", alpha [\d.]+$", "", regex=True)
     cells = cells.assign(place=place, line=line)
     top = cells.groupby(list(LENGTH_SERIES), dropna=False).speedup.transform("max")

@@ -79,7 +79,7 @@ def load_runs(paths: Sequence[Path]) -> Loaded:
         runs=runs,
         records=tuple(records),
         document_cells=tuple(cells),
-        cells=_with_sweeps(_numeric(table)),
+        cells=_with_sweeps(_with_text_tokens(_numeric(table))),
         repeats=_frame(_repeat_rows(records), ("cell", "repeat", "ratio")),
         depths=_frame(_depth_rows(records), ("cell", "depth", "reached", "alpha", "alpha_low", "alpha_high", "tau")),
         categories=_frame(_category_rows(records), ("cell", "category", "speedup", "low", "high", "n", "tau")),
@@ -145,7 +145,7 @@ def _read_run(path: Path, name: str, found: RecordFile, done: Collection[str]) -
 def _cell_row(index: int, record: Record, cell: Cell, run: Run) -> dict[str, Any]:
     """What the tables and plots need of a cell; missing figures are NaN."""
     method, speedup = record.method, speedup_to_ar(record)
-    alpha = record.alpha_asked
+    alpha, limit = record.alpha_asked, _told(record, "workload.max_new_tokens")
     row: dict[str, Any] = {"cell": index, "run": run.name, **{name: getattr(record, name) for name in _PLAIN}}
     row |= {name: getattr(method, name) for name in ("verify", "recover", "drafter", "topology", "engine")}
     row |= {
@@ -158,6 +158,8 @@ def _cell_row(index: int, record: Record, cell: Cell, run: Run) -> dict[str, Any
         "alpha_asked": alpha if isinstance(alpha, float | int) else None,
         "asked": _asked(record),
         "categories": _told(record, "workload.categories").strip("[]").replace(",", " and "),
+        "text_tokens": int(limit) if limit.isdigit() else None,
+        "longest": _longest(record),
         "synthetic": record.synthetic or method.drafter == "oracle",
         "status": record.status.value,
         "lossless": record.lossless.value if record.lossless else "",
@@ -178,9 +180,22 @@ _PLAIN = (
 _FIGURES = (
     *("alpha_asked", "speedup", "low", "high", "tau", "draft_efficiency", "tok_s", "mbu", "x_floor", "error_rms"),
     *("alpha", "alpha_low", "alpha_high", "ratio", "ratio_low", "ratio_high", "accepted", "levels"),
-    *("moved_bytes", "kept_bytes"),
+    *("moved_bytes", "kept_bytes", "text_tokens", "longest"),
 )
 _NO_SPLIT: dict[str, float | None] = {"draft": None, "verify": None, "accept": None, "commit": None}
+
+
+def _with_text_tokens(cells: pd.DataFrame) -> pd.DataFrame:
+    """Completes `text_tokens`, the limit of a text. Records tell one that is not the workload's own; for the others it
+    is the longest text that was decoded with that."""
+    own = cells.longest.where(cells.text_tokens.isna()).groupby(cells.workload).transform("max")
+    return cells.assign(text_tokens=cells.text_tokens.fillna(own)).drop(columns="longest")
+
+
+def _longest(record: Record) -> int | None:
+    """The tokens of a decode's longest text, the mean of a batch's rows, with the one that the prefill gave."""
+    samples = record.decoding.samples if record.decoding else ()
+    return max((1 + round(max(s.tokens, s.ar_tokens or 0) / record.batch) for s in samples), default=None)
 
 
 def _with_sweeps(cells: pd.DataFrame) -> pd.DataFrame:
@@ -197,7 +212,7 @@ def _with_sweeps(cells: pd.DataFrame) -> pd.DataFrame:
 
 SERIES = (
     *("device", "model", "dtype", "workload", "categories", "batch", "temperature", "top_p"),
-    *("verify", "recover", "drafter", "drafter_cost", "topology", "engine", "nodes", "group"),
+    *("verify", "recover", "drafter", "drafter_cost", "topology", "engine", "nodes", "group", "text_tokens"),
 )
 """The columns that cells of one acceptance sweep share."""
 LENGTH_SERIES = (*(name for name in SERIES if name not in ("topology", "nodes")), "shape", "asked")

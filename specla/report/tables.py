@@ -28,7 +28,8 @@ class Section:
     slug: str
     """Added to the files' names where a report has several sections; empty otherwise."""
     cells: pd.DataFrame
-    """Decode cells with `method` (label), `panel` (label) and `shown` (the name of the tree)."""
+    """Decode cells with `method` (label), `panel` (label), `shown` (the name of the tree, and the length of the text
+    where it varies) and `text_told` (that length alone)."""
     kernels: pd.DataFrame
     """Cells that time one operation, with `label`, the strategy's name."""
     ratios: pd.DataFrame
@@ -71,13 +72,20 @@ def _operations(cells: pd.DataFrame) -> pd.DataFrame:
 
 def _labelled(cells: pd.DataFrame) -> pd.DataFrame:
     if cells.empty:
-        return cells.assign(method="", panel="", shown="")
+        return cells.assign(method="", panel="", shown="", text_told="")
+    text = _text_labels(cells)
+    cells = cells.assign(text_told=text, shown=cells.topology.where(cells.topology != "root", "no drafts") + text)
     # A sweep's points and the methods of their own are never drawn together: each is told apart among its like.
     return with_drafts_only(cells).assign(
         method=pd.concat([_method_labels(part) for _, part in cells.groupby(["sweep", "length_sweep"], sort=True)]),
         panel=_panel_labels(cells),
-        shown=cells.topology.where(cells.topology != "root", "no drafts"),
     )
+
+
+def _text_labels(cells: pd.DataFrame) -> pd.Series:
+    """The length of each cell's text where a panel has several: a speedup over 24 tokens is none over 128."""
+    several = bool((cells.groupby(list(PANEL)).text_tokens.nunique() > 1).any())
+    return cells.text_tokens.map(lambda tokens: f" ({tokens:.0f} tokens)" if several and pd.notna(tokens) else "")
 
 
 def _panel_labels(cells: pd.DataFrame) -> pd.Series:
@@ -107,12 +115,13 @@ def _method_labels(cells: pd.DataFrame) -> pd.Series:
         if told:
             extra = cells[column].where(~cells[column].isin(("none", "specla")), "").str.replace("_", " ")
             label = label + extra.map(lambda text: f", {text}" if text else "")
-    place = [cells[name] for name in (*PANEL, "topology")]
+    place = [cells[name] for name in (*PANEL, "shown")]
     alike = label.groupby([label, *place]).transform("size") > 1
     asked = cells.asked.map(lambda told: f", alpha {told}" if told[:1].isdigit() or told[:1] == "[" else f", {told}")
     asked = asked.where(cells.asked != "", "")
-    # What was paid for is told wherever it stands: beside drafts for nothing it would look slow.
-    label = label.where(~alike & ~cells.asked.str.contains(" paid"), label + asked)
+    # An axis or a heading says what was asked for of a curve's points, nothing else does of a bar. What was paid for is
+    # told wherever it stands: beside drafts for nothing it would look slow.
+    label = label.where(~alike & cells.study & ~cells.asked.str.contains(" paid"), label + asked)
     alike = label.groupby([label, *place]).transform("size") > 1
     return label.where(~alike, label + _telling_overrides(cells, alike))
 
@@ -185,9 +194,10 @@ def speed_markdown(section: Section, most: int = 30) -> str:
         group = passed[passed.panel == panel]
         drafting = group[group.verify != "ar"].sort_values(["speedup", "cell"], ascending=[False, True])
         others = group[(group.verify == "ar") & ~group.baseline]
-        # Groups of cells with other lengths of text time an AR each.
-        shown = pd.concat([group[group.baseline].head(1), others, drafting.head(most)])
-        rows += [[str(panel), *_speed_row(row)] for row in rows_of(shown)]
+        # Every length of text has an AR of its own; of one length, groups of cells time the same.
+        baselines = group[group.baseline].drop_duplicates("text_told")
+        shown = pd.concat([baselines, others, drafting.head(most)])
+        rows += [[f"{panel}{row.text_told}", *_speed_row(row)] for row in rows_of(shown)]
         if len(drafting) > most:
             rows.append([str(panel), f"{len(drafting) - most} more in cells.csv", *[""] * 9])
     if not rows:

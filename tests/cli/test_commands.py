@@ -239,6 +239,20 @@ def test_generate_refuses(words: str, run: Run) -> None:
     assert code == 2 and out == "" and err.count("\n") == 1
 
 
+@pytest.mark.parametrize(
+    "words", ["", " drafter=ngram", " drafter=oracle", " engine.verify=ar", " topology=confidence"]
+)
+@pytest.mark.parametrize("gpu", [True, False])
+def test_generate_blames_the_gpu_that_it_does_not_use(
+    gpu: bool, words: str, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("torch.cuda.is_available", lambda: gpu)
+    code, out, err = run(f"specla generate hello device=cuda{words}")
+    assert code == 2 and out == "" and err.count("\n") == 1
+    assert err.startswith("specla: device=cuda: ") and "give device=cpu" in err
+    assert ("finds no CUDA device here" in err) is not gpu
+
+
 def test_list_and_explain(run: Run) -> None:
     code, out, _ = run("specla list")
     assert code == 0 and "topology: auto, chain, confidence, explicit, kary" in out

@@ -2,6 +2,8 @@
 
 import json
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -55,13 +57,33 @@ def without_sizes(folder: Path) -> None:
         (without_sizes, "no usable value ('head_dim')"),
     ],
 )
-def test_damaged_drafters(damage: Callable[[Path], None], told: str, run: Run, tmp_path: Path) -> None:
+@pytest.mark.parametrize("dry", ["", " --dry-run"])
+def test_damaged_drafters(dry: str, damage: Callable[[Path], None], told: str, run: Run, tmp_path: Path) -> None:
     folder = shutil.copytree(resolve_folder("asset:gdn-mini-drafter", "drafter.path"), tmp_path / "drafter")
     damage(folder)
-    code, out, err = run(f"specla bench e2e drafter=aligned drafter.path={folder}")
+    code, out, err = run(f"specla bench e2e drafter=aligned drafter.path={folder}{dry}")
     assert code == 2 and out == ""
     assert told in err and err.count("\n") == 1
     assert not (tmp_path / "runs").exists()
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "drafter.path=nowhere",
+        "drafter.path=asset:nothing",
+        "model=gdn-tiny",
+        "model.weights=random",
+        "model.path=/nowhere/at/all",
+        "drafter.vocabulary=9000",
+    ],
+)
+def test_a_dry_run_says_of_a_drafter_what_the_run_says(words: str, run: Run, tmp_path: Path) -> None:
+    told = [run(f"specla bench e2e drafter=aligned {words}{dry}") for dry in ("", " --dry-run", " --dry-run --json")]
+    assert told[0] == told[1] == told[2]
+    code, out, err = told[0]
+    assert code == 2 and out == "" and err.count("\n") == 1
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_drafter_for_another_target_of_the_same_vocabulary(run: Run, tmp_path: Path) -> None:
@@ -69,3 +91,29 @@ def test_a_drafter_for_another_target_of_the_same_vocabulary(run: Run, tmp_path:
     assert code == 2 and out == ""
     assert "was trained for another target" in err and err.count("\n") == 1
     assert not (tmp_path / "runs").exists()
+
+
+def test_a_dry_run_lists_what_fits(run: Run) -> None:
+    code, out, err = run("specla bench e2e drafter=aligned topology.length=2,4 --dry-run")
+    assert code == 0 and err == "" and "2 cells and AR (1)" in out
+
+
+def test_a_dry_run_fetches_nothing(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fetch(*_: object, **__: object) -> str:
+        raise AssertionError("fetched")
+
+    monkeypatch.setattr("specla.models.checkpoint.snapshot_download", fetch)
+    code, out, err = run("specla bench e2e drafter=aligned drafter.path=some/drafter --dry-run")
+    assert code == 0 and "nothing was run" in out
+    assert err == "drafter.path=some/drafter: no such folder here; a run asks the hub for it, a dry run does not\n"
+    code, _, err = run("specla bench e2e drafter=aligned model.path=some/model --dry-run")
+    assert code == 0 and "model.path=some/model: no such folder here" in err
+    code, out, err = run("specla bench e2e drafter=aligned model.path=some/model drafter.path=nowhere --dry-run")
+    assert code == 2 and out == "" and "drafter.path=nowhere: no such folder" in err
+
+
+def test_a_dry_run_without_a_trained_drafter_needs_no_torch() -> None:
+    call = "import sys; sys.argv = ['specla', 'bench', 'e2e', 'drafter=oracle', '--dry-run']\n"
+    call += "from specla.cli.main import main\ntry:\n    main()\nexcept SystemExit as end:\n"
+    call += "    sys.exit(end.code or 'torch' in sys.modules)"
+    subprocess.run([sys.executable, "-c", call], check=True, capture_output=True)

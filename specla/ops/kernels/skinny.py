@@ -21,7 +21,7 @@ MOST_ROWS = 32
 """Beyond, the vendor's library is faster on an H200."""
 LEAST_MATRIX_ROWS = 16
 """What tensor cores take."""
-COUNTED_ROWS = 64
+COUNTED_ROWS = 32
 """The fewest rows of a weight to a program of the matrix's kernel, whose programs count arrivals."""
 ENOUGH_PROGRAMS = 170
 """With fewer, programs share the columns of a row: a multiprocessor needs more than one to keep memory busy."""
@@ -52,6 +52,15 @@ class MatrixTiles(NamedTuple):
     split: int
     warps: int
     stages: int
+
+
+MEASURED = {
+    (8208, 2048): MatrixTiles(128, 128, 4, 4, 3),
+    (11264, 2048): MatrixTiles(64, 256, 2, 4, 2),
+    (2048, 5632): MatrixTiles(32, 128, 11, 2, 3),
+}
+"""By the weight's rows and columns, what was the fastest for 16 rows of x or fewer of some 36 ways to cut each of the
+products of gdn-1.3b, among the others of a cycle, on an H200."""
 
 
 class Norm(NamedTuple):
@@ -137,8 +146,10 @@ def vector_tiles(rows: int, size: int, gated: bool) -> VectorTiles:
     return VectorTiles(block, columns)
 
 
-def matrix_tiles(rows: int, size: int) -> MatrixTiles:
-    """For a weight [rows, size]; measured on an H200 at the shapes of gdn-1.3b."""
+def matrix_tiles(rows: int, size: int, few: bool = True) -> MatrixTiles:
+    """For a weight [rows, size], and no more rows of x than tensor cores take anyway; measured on an H200."""
+    if few and (rows, size) in MEASURED:
+        return MEASURED[rows, size]
     block, warps = (128, 8) if 4096 < rows <= 16_384 else (64, 4)
     columns = min(128, max(16, triton.next_power_of_2(size)))
     blocks, programs = triton.cdiv(size, columns), triton.cdiv(rows, block)
@@ -156,7 +167,7 @@ def product(given: Operands) -> Product:
     rows, columns = given.weight.data.shape
     if given.x.shape[0] == 1 and 2 * columns <= MOST_HELD:
         return by_vector(given, vector_tiles(rows, columns, given.weight.gated))
-    return by_matrix(given, matrix_tiles(rows, columns))
+    return by_matrix(given, matrix_tiles(rows, columns, given.x.shape[0] <= LEAST_MATRIX_ROWS))
 
 
 def by_vector(given: Operands, tiles: VectorTiles) -> Product:

@@ -1,0 +1,88 @@
+"""Trained drafters, looked at before anything is measured: whether one is whole, and made for its target."""
+
+import hashlib
+from pathlib import Path
+
+import torch
+
+from specla.bench.cells import Plan
+from specla.bench.normalise import END_TO_END
+from specla.bench.settings import DrafterSettings, ModelSettings, model_config
+from specla.errors import SpeclaError
+from specla.models.checkpoint import on_hub, read_config, resolve_folder, weights_digest
+from specla.models.drafter_checkpoint import TrainedDrafter, drafter_digest, load_drafter
+
+
+def model_folder(settings: ModelSettings) -> Path:
+    """Where a model's checkpoint is. Raises SpeclaError where none was given, or nothing is there."""
+    if settings.path is None:
+        raise SpeclaError(f"model={settings.name}: give model.path=FOLDER, or model.weights=random to time its shape")
+    return resolve_folder(settings.path)
+
+
+def model_identity(settings: ModelSettings, seed: int) -> tuple[str, int]:
+    """The digest of a model's weights and the size of its vocabulary, without loading it."""
+    if settings.weights == "random":
+        config = model_config(settings)
+        return hashlib.sha256(f"random {seed} {config}".encode()).hexdigest(), config.vocab_size
+    folder = model_folder(settings)
+    # First, since it names a folder that is no checkpoint.
+    size = read_config(folder).vocab_size
+    return weights_digest(folder), size
+
+
+def read_drafter(
+    drafter: DrafterSettings, identity: tuple[str, int], dtype: torch.dtype, device: torch.device | str
+) -> TrainedDrafter:
+    """The trained drafter that settings name.
+
+    Args:
+        drafter: with its path.
+        identity: of its target, see `model_identity`.
+        dtype: of its weights.
+        device: that they go to.
+
+    Raises:
+        SpeclaError: there is none, it is damaged, or it was trained for another target.
+    """
+    assert drafter.path is not None
+    folder, (digest, size) = resolve_folder(drafter.path, "drafter.path"), identity
+    if drafter.vocabulary is not None and drafter.vocabulary > size:
+        raise SpeclaError(f"drafter.vocabulary={drafter.vocabulary}: the target has {size} tokens")
+    return load_drafter(folder, digest, size, dtype, device)
+
+
+def check_drafters(plan: Plan) -> list[str]:
+    """Look at every trained drafter of a plan as its run would, measuring nothing and fetching nothing.
+
+    Returns:
+        What was not looked at, a line each: what a run would ask the hub for.
+
+    Raises:
+        SpeclaError: what the run would say of a drafter, or of the target it is for.
+    """
+    cells = [cell for cell in plan.cells if cell.status == "pending" and cell.command == END_TO_END]
+    pairs = dict.fromkeys(
+        (cell.settings.drafter, cell.settings.model, cell.settings.seed)
+        for cell in cells
+        if cell.settings.drafter.name == "aligned"
+    )
+    identities: dict[tuple[ModelSettings, int], tuple[str, int]] = {}
+    notes = []
+    for drafter, model, seed in pairs:
+        assert drafter.path is not None
+        checkpoint = model.path if model.weights == "checkpoint" else None
+        remote = [
+            f"{dial}={path}"
+            for dial, path in (("drafter.path", drafter.path), ("model.path", checkpoint))
+            if path is not None and on_hub(path)
+        ]
+        if remote:
+            notes += [f"{word}: no such folder here; a run asks the hub for it, a dry run does not" for word in remote]
+            if not on_hub(drafter.path):
+                drafter_digest(resolve_folder(drafter.path, "drafter.path"))
+            continue
+        if (model, seed) not in identities:
+            identities[model, seed] = model_identity(model, seed)
+        read_drafter(drafter, identities[model, seed], torch.float32, "cpu")
+    return list(dict.fromkeys(notes))
