@@ -24,7 +24,6 @@ def e2e(words: str, config_dir: Path | None = None) -> Plan:
 
 
 def methods(planned: Plan) -> list[Cell]:
-    """The cells that are not AR."""
     return [cell for cell in planned.cells if cell.method.verify != "ar"]
 
 

@@ -11,6 +11,7 @@ from specla.engine.recovery import EngineRecovery
 from specla.models import gated_deltanet
 from specla.models.gated_deltanet import GatedDeltaNetLM
 from specla.models.state import DecodeState
+from specla.ops import prefill
 from specla.ops.chunk import chunk_gated_delta_rule, chunk_outputs
 from specla.ops.types import HeadShape, TreeTensors
 from specla.ops.verify import get_verify
@@ -94,6 +95,21 @@ def test_segments_equal_one_go(segment: int, monkeypatch: pytest.MonkeyPatch) ->
         cut, found = model.prefill(ids, mask)
         assert_close(cut, last, "model")
         assert_same_state(found, state)
+
+
+@pytest.mark.gpu
+@torch.inference_mode()
+def test_prompts_of_32k_tokens(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By flash-linear-attention's kernels in segments, against the chunk form in torch; rows of different lengths."""
+    model = tiny_model(dtype=torch.bfloat16, head_dim=64, hidden_size=256, num_v_heads=4).to("cuda").prepare()
+    ids = tokens(2, 32_768).cuda()
+    valid = torch.arange(32_768, device="cuda") >= torch.tensor([0, 12_767], device="cuda")[:, None]
+    last, state = model.prefill(ids, valid)
+    assert state.lengths.tolist() == [32_768, 20_001]
+    monkeypatch.setattr(prefill, "LONG", 1 << 30)
+    expected, wanted = model.prefill(ids, valid)
+    assert_close(state.recurrent, wanted.recurrent, "prefill_half")
+    assert_close(last, expected, "prefill_half")
 
 
 @torch.inference_mode()
