@@ -17,7 +17,8 @@ QUICK := tests/test_house_rules.py tests/test_topology.py tests/test_best_tree.p
   $(addprefix tests/ops/test_,conv.py pairs.py reference.py)
 
 # Few and small: compute-sanitizer slows everything down a hundredfold. Some of every kernel that decoding launches.
-SANITIZED := "eos1-13-nodes or full_log or alpha3-13-nodes or 2-sampling0-4101 or 2-sampling3-4101 or bfloat16 and ( \
+SANITIZED := "eos1-13-nodes or full_log or alpha3-13-nodes or 2-sampling0-4101 or 2-sampling3-4101 or three_levels \
+  or (laid and kary and 4) or (likely_tokens and nucleus and 9001) or bfloat16 and ( \
   (test_nodes and (17 or (chain and 64))) or (flat and 65) or views or (known and 65) \
   or (pending and (fold or (bank and (large or hybrid)))) or (test_commit and (odd or ring or window)) \
   or (it_is and grouped and some) or (inputs_of and 200) or (one_node and 17) or (widths and bias and 3) or (head_sizes and grouped) or (value_sizes and 96))"
@@ -44,7 +45,8 @@ test-gpu: $(STAMP) ## the tests that need a GPU, then some of the kernels' under
 	$(BIN)/python -m pytest -q -n 8 -m gpu tests
 	for tool in memcheck racecheck; do PYTORCH_NO_CUDA_MEMORY_CACHING=1 compute-sanitizer --tool $$tool \
 	  --error-exitcode 1 $(BIN)/python -m pytest -q -x -k $(SANITIZED) $(addprefix tests/ops/kernels/test_,tree.py \
-	  walk.py pending.py commit.py node_inputs.py gated_norm.py choose.py accept.py mixer.py entering.py) || exit; done
+	  walk.py pending.py commit.py node_inputs.py gated_norm.py choose.py accept.py mixer.py entering.py \
+  device_confident.py) || exit; done
 
 lint: $(STAMP)
 	$(BIN)/ruff check

@@ -137,6 +137,16 @@ class Row:
 def test_what_stays_is_what_best_first_search_keeps(
     seed: int, nodes: int, depth: int, branching: int, margin: float | None
 ) -> None:
+    grow_beside_the_host(seed, nodes, depth, branching, margin)
+
+
+def test_growth_of_three_levels() -> None:
+    """One case by itself, for compute-sanitizer."""
+    grow_beside_the_host(3, 12, 3, 3, 2.5)
+
+
+def grow_beside_the_host(seed: int, nodes: int, depth: int, branching: int, margin: float | None) -> None:
+    """Grow two rows from random probabilities, and hold every level against the host's."""
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     generator, depth = torch.Generator().manual_seed(seed), min(depth, nodes - 1)
     rows = [Row(margin, nodes) for _ in range(2)]
