@@ -101,14 +101,10 @@ def take_known(
 
 
 @triton.jit
-def _begin(EARLY: tl.constexpr, OVERLAP: tl.constexpr):
-    """Wait for the kernel in front, and let the one behind begin.
-
-    EARLY waits later. In a layer the kernel behind has weights to send for, and begins at once; where walks follow each
-    other, on an H200, they take 4.4 us so, and 7.7 us where each begins before the one in front has.
-    """
+def _begin(EARLY: tl.constexpr, HURRIES: tl.constexpr, OVERLAP: tl.constexpr):
+    """Wait for the kernel in front, unless EARLY, which waits later; let the one behind begin where that HURRIES."""
     _wait(OVERLAP and not EARLY)
-    if OVERLAP:
+    if OVERLAP and HURRIES:
         gdc_launch_dependents()
 
 
@@ -175,14 +171,15 @@ def walk_kernel(
     FOLDS: tl.constexpr,
     ALL_FOLD: tl.constexpr,
     EARLY: tl.constexpr,
+    HURRIES: tl.constexpr,
     OVERLAP: tl.constexpr,
 ):
     """One chain of a wave.
 
     With TABLES, [chains, L], of its nodes and of the slots their states are kept in (-1: nowhere); without, L nodes
-    from `first` on, each with a slot of its own number, from the state in slot `start`. EARLY: see `Walker`.
+    from `first` on, each with a slot of its own number, from the state in slot `start`. EARLY, HURRIES: see `Walker`.
     """
-    _begin(EARLY, OVERLAP)
+    _begin(EARLY, HURRIES, OVERLAP)
     i_v, i_c, i_bh = tl.program_id(0), tl.program_id(1), tl.program_id(2)
     i_b, i_h = (i_bh // HV).to(tl.int64), i_bh % HV
     o_k, o_v = tl.arange(0, BK), i_v * BV + tl.arange(0, BV)
@@ -224,11 +221,9 @@ def walk_kernel(
         _wait(OVERLAP)
         b_q, b_k, b_v, g, beta = load_node(p_q, p_k, p_v, p_g, p_beta, node, q_node, k_node, v_node, o_k, o_v, HV, K, V)
     for i in range(0, length):
-        then = tl.minimum(i + 1, length - 1)
-        then = tl.load(p_nodes + then) if TABLES else then + first
-        n_q, n_k, n_v, n_g, n_beta = load_node(
-            p_q, p_k, p_v, p_g, p_beta, then, q_node, k_node, v_node, o_k, o_v, HV, K, V
-        )
+        n_t = tl.minimum(i + 1, length - 1)
+        n_t = tl.load(p_nodes + n_t) if TABLES else n_t + first
+        n_q, n_k, n_v, n_g, n_b = load_node(p_q, p_k, p_v, p_g, p_beta, n_t, q_node, k_node, v_node, o_k, o_v, HV, K, V)
         b_s, b_o, b_u = delta_step(b_s, b_q, b_k, b_v, g, beta)
         decay += g.to(tl.float64)
         tl.store(p_out + node * (HV * V), b_o, mask=o_v < V)
@@ -236,6 +231,7 @@ def walk_kernel(
         tl.store(p_decay + node * HV, decay, mask=i_v == 0)
         if KEEPS:
             keep = tl.load(p_keeps + i) if TABLES else first + i
-            tl.store(p_stored + keep.to(tl.int64) * stored_slot + o_s, b_s, mask=inside & (keep >= 0))
-        node = then
-        b_q, b_k, b_v, g, beta = n_q, n_k, n_v, n_g, n_beta
+            if keep >= 0:
+                tl.store(p_stored + keep.to(tl.int64) * stored_slot + o_s, b_s, mask=inside)
+        node = n_t
+        b_q, b_k, b_v, g, beta = n_q, n_k, n_v, n_g, n_b
