@@ -51,3 +51,10 @@ def test_categories_say_how_many_prompts_they_are_of(tmp_path: Path) -> None:
     assert plot is not None and set(plot.data.prompt_count) == {1}
     labels = [text.get_text() for text in plot.figure.axes[0].get_yticklabels()]
     assert labels == ["code\n1 prompt", "prose\n1 prompt"]
+
+
+def test_categories_are_not_compared_across_workloads(tmp_path: Path) -> None:
+    apart = [decode_record(NGRAM, workload=name, categories=(name,)) for name in ("code", "prose")]
+    loaded = load_runs([write_run(tmp_path, apart)])
+    (section,) = sections(loaded)
+    assert category_plot(section, loaded) is None
