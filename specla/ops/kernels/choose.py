@@ -144,6 +144,18 @@ def _nucleus(logits: Tensor, sampling: Sampling) -> tuple[Tensor, Tensor]:
     return least, last
 
 
+@triton.jit
+def take_best(b_score, b_token, o_p, candidates, p_ids):
+    """(the best score of the candidates, its token, the scores without it)."""
+    top = tl.max(b_score, axis=0)
+    # Candidates of equal scores are in the order of the vocabulary.
+    place = tl.min(tl.where((b_score == top) & (o_p < candidates), o_p, candidates - 1), axis=0)
+    token = tl.sum(tl.where(o_p == place, b_token, 0), axis=0).to(tl.int64)
+    if p_ids is not None:
+        token = tl.load(p_ids + token)
+    return top, token, tl.where(o_p == place, -float("inf"), b_score)
+
+
 @triton.jit(do_not_specialize=["candidates"])
 def _merge_kernel(
     p_score,
@@ -167,15 +179,9 @@ def _merge_kernel(
     b_score = tl.load(p_score + o_n + o_p, mask=inside, other=-float("inf"))
     b_token = tl.load(p_token + o_n + o_p, mask=inside, other=0)
     for rank in tl.static_range(COUNT):
-        top = tl.max(b_score, axis=0)
-        # Candidates of equal scores are in the order of the vocabulary.
-        place = tl.min(tl.where((b_score == top) & inside, o_p, candidates - 1), axis=0)
-        token = tl.sum(tl.where(o_p == place, b_token, 0), axis=0).to(tl.int64)
-        if p_ids is not None:
-            token = tl.load(p_ids + token)
+        _, token, b_score = take_best(b_score, b_token, o_p, candidates, p_ids)
         column = tl.load(p_columns + i_t * COUNT + rank)
         tl.store(p_room + i_b * room_row + column, token, mask=column >= 0)
-        b_score = tl.where(o_p == place, -float("inf"), b_score)
 
 
 @triton.jit

@@ -9,7 +9,7 @@ from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 from specla.errors import SpeclaError
 from specla.ops.growth import Likely
 from specla.ops.kernels.checks import expect, expect_filled
-from specla.ops.kernels.choose import PART, Places, best_of_parts
+from specla.ops.kernels.choose import PART, Places, best_of_parts, take_best
 from specla.ops.kernels.launch import overlapped
 from specla.ops.sampling import Sampling
 
@@ -74,12 +74,6 @@ def _likely_kernel(
     b_score = tl.load(p_score + i_n * candidates + o_p, mask=inside, other=-float("inf"))
     b_token = tl.load(p_token + i_n * candidates + o_p, mask=inside, other=0)
     for rank in tl.static_range(COUNT):
-        top = tl.max(b_score, axis=0)
-        # Candidates of equal scores are in the order of the vocabulary.
-        place = tl.min(tl.where((b_score == top) & inside, o_p, candidates - 1), axis=0)
-        token = tl.sum(tl.where(o_p == place, b_token, 0), axis=0).to(tl.int64)
-        if p_ids is not None:
-            token = tl.load(p_ids + token)
+        top, token, b_score = take_best(b_score, b_token, o_p, candidates, p_ids)
         tl.store(p_logs + i_n * COUNT + rank, tl.minimum(top - total, 0.0))
         tl.store(p_tokens + i_n * COUNT + rank, token)
-        b_score = tl.where(o_p == place, -float("inf"), b_score)
