@@ -67,14 +67,15 @@ class Method:
         self.clock = clock_for(str(subject.model.device))
         engine = cell.settings.engine
         assert engine.verify is not None and engine.recover is not None
-        self.recover = recover or Recovery(engine.recover, engine.ring or RING)
+        # A root alone, as topology=auto may choose, is decoded as AR is.
+        how = ("ar", "in_place") if cell.tree.nodes == 1 and engine.verify != "ar" else (engine.verify, engine.recover)
+        self.recover = recover or Recovery(how[1], engine.ring or RING)
         self.chosen = ""
         """Why AR commits as it does, where that was measured."""
-        self.verify = get_verify(engine.verify, pairs.NEEDS[engine.recover])
+        self.verify = get_verify(how[0], pairs.NEEDS[how[1]])
         if isinstance(self.verify, Auto):
             self.verify.table = table
-        # What it learns stays, as with a server that has been running for a while.
-        # A root alone, as topology=auto may choose, leaves nothing to cut.
+        # What it learns stays, as with a server that has been running for a while. A root alone leaves nothing to cut.
         self.adaptive = Adaptive(cell.tree) if engine.adaptive and cell.tree.depth else None
         self.texts: dict[int, list[list[int]]] = {}
         """By item, what the gate saw; a timed window must emit the same."""

@@ -1,5 +1,6 @@
 """End-to-end cells with a ring of factors: lossless, whatever its size, for AR too."""
 
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -18,6 +19,7 @@ from specla.bench.workloads.base import Prompt
 from specla.engine.accept import Acceptance
 from specla.ops.recover.factors_lazy import LazyFactors
 from specla.ops.types import TreeTensors
+from specla.topology import chain
 from tests.bench.ablations import ablate
 
 LAZY = "engine.recover=factors_lazy"
@@ -63,6 +65,17 @@ def test_the_ring_of_a_cell_reaches_the_engine(ring: int) -> None:
     strategy = Method(cell, subject).start(subject.items[0]).recovery.strategy
     assert isinstance(strategy, LazyFactors)
     assert (strategy.ring, strategy.longest) == (ring, 3)
+
+
+def test_a_root_alone_is_decoded_as_ar_is() -> None:
+    words = ["model=gdn-tiny", "drafter=ngram", "topology=auto", "topology.nodes=4", "engine.verify=tree"]
+    cell = plan("bench e2e", [*words, LAZY, "workload.max_new_tokens=32"]).cells[-1]
+    target = load_target(cell.settings.model, torch.float32, "cpu", 0)
+    subject = Subject(target, cell.settings, 2, [Prompt("one", "prose", "a text")])
+    for tree, verify, recover in ((chain(0), "ar", "in_place"), (chain(2), "tree", "factors_lazy")):
+        method = Method(replace(cell, tree=tree), subject)
+        assert (method.verify.name, method.recover.name) == (verify, recover)
+        assert method.start(subject.items[0]).verify is method.verify
 
 
 def test_a_timed_window_must_emit_what_the_gate_saw(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
