@@ -122,15 +122,20 @@ def _method_labels(cells: pd.DataFrame) -> pd.Series:
     # An axis or a heading says what was asked for of a curve's points, nothing else does of a bar. What was paid for is
     # told wherever it stands: beside drafts for nothing it would look slow.
     label = label.where(~alike & cells.study & ~cells.asked.str.contains(" paid"), label + asked)
-    alike = label.groupby([label, *place]).transform("size") > 1
-    return label.where(~alike, label + _telling_overrides(cells, alike))
+    return label + _told_apart(cells, [label, *place])
 
 
-def _telling_overrides(cells: pd.DataFrame, alike: pd.Series) -> pd.Series:
-    """For cells that no name tells apart, the overrides that not all of them share."""
-    words = cells.overrides.str.split()
-    common = set.intersection(*(set(part) for part in words[alike])) if alike.any() else set()
-    return words.map(lambda part: "".join(f", {word}" for word in part if word not in common))
+def _told_apart(cells: pd.DataFrame, keys: Sequence[pd.Series]) -> pd.Series:
+    """For cells that no name tells apart, the overrides that not all of them share; else their section, or run."""
+    told = pd.Series("", index=cells.index)
+    for _, part in cells.groupby(list(keys), dropna=False):
+        words = part.overrides.str.split()
+        shared = set.intersection(*map(set, words))
+        own = words.map(lambda line, shared=shared: "".join(f", {word}" for word in line if word not in shared))
+        ways = own, ", " + part.group.astype(str), ", " + part.run.astype(str)
+        if len(part) > 1:
+            told[part.index] = next((way for way in ways if way.nunique() == len(part)), own)
+    return told
 
 
 def by_number(name: str) -> list[tuple[int, str]]:

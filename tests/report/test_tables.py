@@ -116,3 +116,15 @@ def test_a_text_that_ended_early_has_its_workloads_limit(tmp_path: Path) -> None
     whole, early = of_length(ar_record(), 64, False), of_length(oracle("chain-d3", 0.8), 20, False)
     section, loaded = section_of(tmp_path, [whole, early, of_length(ar_record(batch=2), 24)])
     assert list(loaded.cells.text_tokens) == [64, 64, 24] and set(section.cells.text_told) == {""}
+
+
+def test_cells_of_equal_names_have_what_differs(tmp_path: Path) -> None:
+    method = Method("tree", "factors", "aligned", "chain-d3")
+    alike = [decode_record(method, 1.1, group=group, fingerprint=group) for group in ("first", "second")]
+    section, _ = section_of(tmp_path / "a", [ar_record(), *alike])
+    assert rows_shown(speedup_plot(section)) == ["chain-d3", "tree, first", "tree, second"]
+    ways = (("measure.repeats=9",), ("measure.repeats=5", "threads=1"))
+    words = [replace(record, overrides=(*record.overrides, *way)) for record, way in zip(alike, ways, strict=True)]
+    section, _ = section_of(tmp_path / "b", [ar_record(), *words])
+    told = ["tree, measure.repeats=9", "tree, measure.repeats=5, threads=1"]
+    assert sorted(rows_shown(speedup_plot(section))) == sorted(["chain-d3", *told])
