@@ -89,8 +89,8 @@ DRAFTED = {
 
 
 FOREIGN = {
-    "flash-linear-attention, its step in a graph": "fla-graph",
-    "flash-linear-attention, `generate`": "fla-generate",
+    "flash-linear-attention, its step in a graph (24 tokens)": "fla-graph",
+    "flash-linear-attention, `generate` (24 tokens)": "fla-generate",
 }
 
 

@@ -69,6 +69,7 @@ class TreeChoice:
         shape = "the root alone" if best.nodes == 1 else f"{best.nodes} nodes in {best.depth} levels"
         line = f"topology=auto: {shape} of at most {self.most}, {best.tau:.2f} tokens a step and "
         line += f"{best.tok_s:.0f} tok/s expected"
+        line += ", decoded as ar and in_place do" if best.nodes == 1 else ""
         if self.others:
             line += f"; next {self.others[0].nodes} nodes, {self.others[0].tok_s:.0f} tok/s"
         return line

@@ -33,8 +33,7 @@ DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch
 def resolve_device(name: str, command: str) -> str:
     """The device that `auto` stands for in a command's cells.
 
-    A GPU, where there is one, for single operations; the CPU for decodes, until the engine has a form of its own for
-    GPUs.
+    A GPU, where there is one, for single operations; the CPU for decodes, whose drafters do not all draft on a GPU.
     """
     if name != "auto":
         return name

@@ -32,5 +32,5 @@ def too_wide(tree: DraftTree, branching: int) -> str | None:
         return None
     return (
         f"topology.nodes={tree.nodes}: to shape such trees on a GPU takes levels of {most} nodes, and its kernels take "
-        f"up to {MAX_NODES}: give {MAX_NODES // 2} or fewer"
+        f"up to {MAX_NODES}: give fewer nodes ({MAX_NODES // 2} always do) or a smaller topology.length"
     )

@@ -77,7 +77,7 @@ class Cycle:
         self._drafted = here.drafter.draft(self.tensors, here.texts)
         if here.shapes is not None and self.tree.nodes > 1:
             cycle = here.texts.cycle[:1].clamp(max=here.shapes.shape[0] - 1)
-            here.shapes[:, :, : self.tree.nodes].index_copy_(0, cycle, self._drafted.tree.parents[None])
+            here.shapes[:, :, : self.tree.nodes].index_copy_(0, cycle, self._drafted.tree.parents[None].short())
 
     def _verify(self) -> None:
         here = self.decoding
@@ -150,7 +150,7 @@ class DeviceDecoding:
             path=zeros.new_zeros(limit, batch, depth + 1, dtype=torch.int16),
         )
         most = max(tree.nodes for tree in trees)
-        self.shapes = zeros.new_zeros(limit, batch, most) if drafter.shapes else None
+        self.shapes = zeros.new_zeros(limit, batch, most, dtype=torch.int16) if drafter.shapes else None
         """The parents of what was drafted in every cycle, where the drafter shapes trees."""
         self.ends = Ends(limit, torch.tensor(sorted(how.stop.eos_token_ids), dtype=torch.int64, device=model.device))
         self.cycles = {tree.depth: Cycle(self, tree) for tree in trees}

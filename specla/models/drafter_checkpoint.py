@@ -102,7 +102,7 @@ def load_drafter(
         sizes = [entry.name for entry in dataclasses.fields(DrafterConfig) if entry.name != "norm_eps"]
         config = DrafterConfig(**{name: int(raw[name]) for name in sizes}, norm_eps=float(raw["norm_eps"]))
         count, made_for, digest = int(raw["draft_vocabulary"]), str(raw["target_sha256"]), str(raw["weights_sha256"])
-    except (KeyError, TypeError, ValueError) as missing:
+    except (KeyError, TypeError, ValueError, OverflowError) as missing:
         raise SpeclaError(f"{folder}/config.json: no usable value ({missing}); train the drafter again") from None
     if config.vocab_size != vocab_size:
         raise SpeclaError(
@@ -163,8 +163,12 @@ def _read_weights(file: Path, digest: str) -> dict[str, Tensor]:
 def _filled(
     config: DrafterConfig, weights: dict[str, Tensor], folder: Path, dtype: torch.dtype, device: torch.device | str
 ) -> AlignedNet:
-    with torch.device("meta"):
-        net = AlignedNet(config)
+    try:
+        with torch.device("meta"):
+            net = AlignedNet(config)
+    except (RuntimeError, TypeError, ValueError, SpeclaError) as error:
+        told = str(error).splitlines()[0]
+        raise SpeclaError(f"{folder}/config.json: no such network ({told}); train the drafter again") from None
     expected = {name: tuple(tensor.shape) for name, tensor in net.state_dict().items()}
     found = {name: tuple(tensor.shape) for name, tensor in weights.items()}
     if expected != found:

@@ -43,12 +43,19 @@ def depth_plot(section: Section, loaded: Loaded) -> Plot | None:
         for (left, right), panel in zip(grid, panels, strict=True):
             for place, (tree, drafter) in enumerate(lines):
                 part = data[(data.panel == panel) & (data.shown == tree) & (data.drafter == drafter)]
+                if part.empty:
+                    continue
                 _depth_lines(left, right, part, place, len(lines), f"{tree}, {drafter}")
             _depth_axes(left, right, panel, int(data.depth.max()))
             left.set_xlabel("draft depth" if panel == panels[-1] else "")
             right.set_xlabel("draft depth" if panel == panels[-1] else "")
-        handles, names = grid[0][0].get_legend_handles_labels()
-        figure.legend(handles, names, loc="outside lower center", ncols=min(3, len(names)))
+        # A line may be missing in the first panel.
+        drawn = {
+            name: handle for left, _ in grid for handle, name in zip(*left.get_legend_handles_labels(), strict=True)
+        }
+        shown = [name for name in (f"{tree}, {drafter}" for tree, drafter in lines) if name in drawn]
+        handles = [drawn[name] for name in shown]
+        figure.legend(handles, shown, loc="outside lower center", ncols=min(3, len(shown)))
     kept = ["panel", "shown", "drafter", "depth", "reached", "alpha", "alpha_low", "alpha_high", "tau"]
     name = f"depth-{section.slug}" if section.slug else "depth"
     return Plot(name, title, note, data[kept].rename(columns={"shown": "tree"}), figure)

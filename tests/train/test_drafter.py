@@ -214,6 +214,11 @@ def test_folders_that_do_not_fit_are_refused(target: GatedDeltaNetLM, tmp_path: 
         ("hidden_size", 48, "has shape"),
         ("draft_vocabulary", 0, "its draft vocabulary does not fit 61 tokens"),
         ("num_heads", "two", "no usable"),
+        ("hidden_size", float("inf"), "no usable value"),
+        ("hidden_size", 10**12, "no such network"),
+        ("hidden_size", 10**20, "no such network"),
+        ("head_dim", 0, "config.json: no such network"),
+        ("num_heads", -4, "config.json: no such network"),
     ):
         (folder / "config.json").write_text(json.dumps({**config, key: value}))
         assert message in refusal(folder)

@@ -141,7 +141,8 @@ def _grow_kernel(
     b_more = tl.load(p_logs + o_new, mask=new, other=-float("inf"))
     if p_above is not None:
         b_more += tl.load(p_above + i_b * F + source, mask=new, other=-float("inf"))
-    b_q = tl.where(new, b_more, b_q)
+    # Plus zero: of two zeros the negative one would come last, and a child be ahead of its parent.
+    b_q = tl.where(new, b_more + 0.0, b_q)
     # The root stays in any case, and is no draft.
     b_draft = tl.where(root, -float("inf"), b_q)
     near = (b_draft > -float("inf")) & (b_draft >= tl.max(b_draft, axis=0) - margin)

@@ -219,6 +219,8 @@ def _solve(q: Strided, k: Strided, block: _Block, held: Held, sizes: dict[str, i
         mask = side_by_side(block.mask).view(torch.uint8)
         mask_row, mask_node = mask.stride(0), mask.stride(1)
     flat = block.deepest <= FLAT_DEPTH
+    # A deep triangle is halved, whatever the depth between two powers of two: one kernel serves them.
+    depth = block.deepest if flat else (1 << block.deepest.bit_length()) - 1
     columns = columns_of(tiles, padded, sizes["K"]) if flat and not sizes["KNOWN"] else padded
     ancestors, depths = side_by_side(block.ancestors).view(torch.uint8), side_by_side(block.depths)
     solve_kernel[(heads, padded // columns)](
@@ -226,7 +228,7 @@ def _solve(q: Strided, k: Strided, block: _Block, held: Held, sizes: dict[str, i
         block.decay, mixing, pending, g.shape[1], held.places,
         q.row, q.node, k.row, k.node, row_stride(ancestors), ancestors.stride(1), row_stride(depths),
         mask_row, mask_node, held.decay.shape[1], held.k.row, held.k.node,
-        BC=columns, BK=block_of(sizes["K"]), FLAT=flat, DEPTH=block.deepest, SUMMED=block.summed,
+        BC=columns, BK=block_of(sizes["K"]), FLAT=flat, DEPTH=depth, SUMMED=block.summed,
         num_warps=tiles.solve_warps, **sizes, **overlapped(g),
     )  # fmt: skip
     return _Solved(block.decay, mixing, pending)

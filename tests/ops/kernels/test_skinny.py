@@ -143,8 +143,9 @@ def test_a_row_is_the_same_beside_others(dtype: torch.dtype, device: torch.devic
 
 
 @pytest.mark.parametrize(("rows", "size"), [(8208, 2048), (2048, 2048), (11264, 2048), (2048, 5632), (32000, 2048)])
-def test_tiles_of_the_published_shape_give_every_multiprocessor_work(rows: int, size: int) -> None:
-    tiles = skinny.matrix_tiles(rows, size)
+@pytest.mark.parametrize("few", [True, False])
+def test_tiles_of_the_published_shape_give_every_multiprocessor_work(rows: int, size: int, few: bool) -> None:
+    tiles = skinny.matrix_tiles(rows, size, few)
     assert size % (tiles.columns * tiles.split) == 0
     assert -(-rows // tiles.rows) * tiles.split >= skinny.ENOUGH_PROGRAMS
 
