@@ -38,11 +38,17 @@ def envelope(nodes: int, depth: int) -> DraftTree:
     return DraftTree((*range(-1, depth), *[0] * (nodes - 1 - depth)), f"confidence-n{nodes}")
 
 
-@pytest.mark.parametrize("sampling", [GREEDY, SAMPLED], ids=["greedy", "sampled"])
-@pytest.mark.parametrize("vocabulary", [None, 4], ids=["all tokens", "few tokens"])
 @pytest.mark.parametrize(
-    ("nodes", "depth", "confidence"),
-    [(9, 4, Confidence(3, None)), (6, 5, Confidence(2, 1.0)), (3, 2, Confidence(40, 0.2)), (2, 1, Confidence(1, 3.0))],
+    ("nodes", "depth", "confidence", "vocabulary", "sampling"),
+    [
+        pytest.param(9, 4, Confidence(3, None), None, GREEDY, id="greedy"),
+        pytest.param(9, 4, Confidence(3, None), 4, SAMPLED, id="sampled from few tokens", marks=pytest.mark.gpu),
+        pytest.param(6, 5, Confidence(2, 1.0), 4, GREEDY, id="margin, from few tokens", marks=pytest.mark.gpu),
+        pytest.param(5, 3, Confidence(2, 1.0), None, SAMPLED, id="margin, sampled"),
+        pytest.param(3, 2, Confidence(40, 0.2), 4, SAMPLED, id="wider than its vocabulary"),
+        pytest.param(2, 1, Confidence(1, 3.0), None, GREEDY, id="one draft"),
+        pytest.param(64, 8, Confidence(4, None), None, GREEDY, id="64 nodes", marks=pytest.mark.gpu),
+    ],
 )
 def test_trees_are_those_of_the_host(
     nodes: int, depth: int, confidence: Confidence, vocabulary: int | None, sampling: Sampling, device: torch.device
