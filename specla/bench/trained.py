@@ -77,10 +77,11 @@ def check_drafters(plan: Plan) -> list[str]:
             for dial, path in (("drafter.path", drafter.path), ("model.path", checkpoint))
             if path is not None and on_hub(path)
         ]
+        if not on_hub(drafter.path):
+            # Before the target's weights are hashed.
+            drafter_digest(resolve_folder(drafter.path, "drafter.path"))
         if remote:
             notes += [f"{word}: no such folder here; a run asks the hub for it, a dry run does not" for word in remote]
-            if not on_hub(drafter.path):
-                drafter_digest(resolve_folder(drafter.path, "drafter.path"))
             continue
         if (model, seed) not in identities:
             identities[model, seed] = model_identity(model, seed)
