@@ -42,7 +42,8 @@ test: lint ## ruff, mypy, and every test
 test-gpu: $(STAMP) ## the tests that need a GPU, then some of the kernels' under compute-sanitizer
 	@command -v compute-sanitizer > /dev/null || { \
 	  echo 'make test-gpu needs compute-sanitizer, which comes with the CUDA toolkit: put it on the path' >&2; exit 1; }
-	$(BIN)/python -m pytest -q -n 8 -m gpu tests
+	$(BIN)/python -m pytest -q -n 8 -m 'gpu and not alone' tests
+	$(BIN)/python -m pytest -q -m 'gpu and alone' tests
 	for tool in memcheck racecheck; do PYTORCH_NO_CUDA_MEMORY_CACHING=1 compute-sanitizer --tool $$tool \
 	  --error-exitcode 1 $(BIN)/python -m pytest -q -x -k $(SANITIZED) $(addprefix tests/ops/kernels/test_,tree.py \
 	  walk.py pending.py commit.py node_inputs.py gated_norm.py choose.py accept.py mixer.py entering.py \

@@ -91,7 +91,7 @@ class Cell:
 
     @property
     def drafter_label(self) -> str:
-        """Its drafter, with the acceptance that was asked for."""
+        """Its drafter, with the acceptance that was asked for and the tokens that it drafts from."""
         drafter = self.settings.drafter
         told = [drafter.name]
         if drafter.profile is not None:
@@ -99,7 +99,9 @@ class Cell:
         elif drafter.alpha is not None:
             told.append(show(drafter.alpha))
         if drafter.cost == "aligned":
-            told.append("paid" if drafter.vocabulary is None else f"paid {drafter.vocabulary}")
+            told.append("paid")
+        if drafter.vocabulary is not None:
+            told.append(str(drafter.vocabulary))
         return " ".join(told)
 
     @property

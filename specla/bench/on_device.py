@@ -7,7 +7,7 @@ the same every time, so that is known beforehand, and checked afterwards.
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import pairwise
+from itertools import chain, pairwise, repeat
 from statistics import mean
 
 import torch
@@ -25,7 +25,7 @@ from specla.drafters.device_aligned import DeviceAligned
 from specla.drafters.device_confident import DeviceConfident
 from specla.drafters.oracle import OracleDrafter
 from specla.drafters.paid import PaidOracle
-from specla.engine.adaptive import Adaptive, outcome_of
+from specla.engine.adaptive import Adaptive, Outcome, outcome_of
 from specla.engine.decode import Step
 from specla.engine.device import DeviceDecoding, How, window
 from specla.engine.device_report import Report
@@ -137,7 +137,7 @@ class DeviceMethod(Method):
         """Replay an item's window on the clock."""
         known, engine = self._texts[item.index], self.engine(item)
         if self.adaptive is not None:
-            timed = self._time_adaptive(engine, known)
+            timed = self._time_adaptive(item, known)
         else:
             if known.split is None:
                 known.split = _split(engine, known.cycles)
@@ -174,17 +174,25 @@ class DeviceMethod(Method):
             judged = judge_texts(self.subject.model, item.start, emitted, self.subject.sampling)
             self.departed = f"{self.departed}: {judged.reason}" if judged.reason else before
 
-    def _time_adaptive(self, engine: DeviceDecoding, known: Text) -> Timed:
+    def _time_adaptive(self, item: Item, known: Text) -> Timed:
         """Cycles of whatever depth was chosen, from counters that come late, until a row ends.
 
-        An oracle is given new traces between cycles, off the clock.
+        A real drafter's are timed as they are chosen. An oracle must be given new traces between cycles, so that the
+        host waits for each of them: its depths are chosen first, then the same cycles run on the clock as they would
+        for a real drafter.
         """
-        oracle = self._drafter if isinstance(self._drafter, DeviceOracle) else None
-        loop = Loop(self.adaptive, late=0 if oracle else LATE)
+        engine, loop = self._engine, Loop(self.adaptive, late=LATE)
+        assert engine is not None
+        if known.cycles and isinstance(self._drafter, DeviceOracle):
+            chosen = Loop(self.adaptive)
+            while not chosen.ended:
+                chosen.advance(engine)
+                self._follow(engine, self._drafter, chosen.depths)
+            drafts = self._drafter.kept()
+            engine, loop = self.engine(item), Loop(Again(chosen.depths), late=LATE)
+            self._drafter.repeat(drafts)
         while known.cycles and not loop.ended:
             loop.advance(engine)
-            if oracle is not None:
-                self._follow(engine, oracle, loop.depths)
         cycles = loop.counted
         # What the host had launched before it saw the end does not count.
         return Timed(loop.seconds, int(engine.log.kept[:cycles].sum()), cycles, Split(0.0, 0.0, 0.0, 0.0))
@@ -196,6 +204,20 @@ class DeviceMethod(Method):
         self._engine, self._drafter = None, NoDrafts()
 
 
+class Again:
+    """The depths of earlier cycles once more, in place of an `Adaptive`; behind their end the last one."""
+
+    def __init__(self, depths: Sequence[int]) -> None:
+        self._depths = chain(depths, repeat(depths[-1]))
+
+    def next_depth(self) -> int:
+        """Of the next cycle."""
+        return next(self._depths)
+
+    def observe(self, outcome: Outcome) -> None:
+        """Nothing is learned."""
+
+
 class Loop:
     """Cycles one after the other, each as deep as `adaptive` says, which learns of them `late` cycles later.
 
@@ -204,7 +226,7 @@ class Loop:
         late: cycles; 0 waits for each.
     """
 
-    def __init__(self, adaptive: Adaptive | None, late: int = 0) -> None:
+    def __init__(self, adaptive: Adaptive | Again | None, late: int = 0) -> None:
         self.depths: list[int] = []
         self.counted, self.ended = 0, False
         self._adaptive, self._late = adaptive, late
@@ -216,7 +238,7 @@ class Loop:
         check()
         self._started.append(torch.cuda.Event(enable_timing=True))
         self._started[-1].record()
-        self.depths.append(max(engine.cycles) if self._adaptive is None else self._adaptive.choose().depth)
+        self.depths.append(max(engine.cycles) if self._adaptive is None else self._adaptive.next_depth())
         engine.advance(1, self.depths[-1])
         self._reports.append(engine.report(len(self.depths) - 1))
         if len(self._reports) > self._late and not self.ended:
@@ -236,12 +258,8 @@ class Loop:
 
     @property
     def seconds(self) -> float:
-        """Of the cycles that were looked at: from end to end, or each by itself where the host looked in between."""
-        if not self.counted:
-            return 0.0
-        if self._late:
-            return self._between(0, self.counted - 1)
-        return sum(self._between(cycle, cycle) for cycle in range(self.counted))
+        """Of the cycles that were looked at, from end to end."""
+        return self._between(0, self.counted - 1) if self.counted else 0.0
 
     def _between(self, first: int, last: int) -> float:
         return float(self._started[first].elapsed_time(self._reports[last].done)) * 1e-3

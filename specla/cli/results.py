@@ -13,8 +13,8 @@ from specla.bench.cells import Cell, Plan
 from specla.bench.estimate import accepted_drafts, estimate
 from specla.bench.normalise import KERNEL_COMMANDS
 from specla.bench.summary import Document
-from specla.bench.validate import show
 from specla.cli.kernels import kernel_lines
+from specla.cli.labels import drafter_in, place_in, place_labels, place_of
 
 if TYPE_CHECKING:
     from specla.report.compare import Comparison
@@ -38,8 +38,9 @@ def print_plan(plan: Plan) -> None:
     own = ("topology", "nodes", *accepted)
     for cells, columns in ((decodes, ("drafter", "topology", "nodes", "workload")), (operations, own)):
         table = _table("verify", "recover", *columns, "batch", "time", "memory", padding=int(shown.width > 90))
-        for cell in cells:
-            names = _names(cell) if cells is decodes else _operation_names(cell, bool(accepted))
+        places = place_labels([place_of(cell) for cell in decodes]) if cells is decodes else [""] * len(cells)
+        for cell, place in zip(cells, places, strict=True):
+            names = _names(cell, place) if cells is decodes else _operation_names(cell, bool(accepted))
             if cell.status != "pending":
                 table.add_row(*names, "[dim]n/a[/]", "")
                 continue
@@ -69,16 +70,16 @@ def _operation_names(cell: Cell, with_accepted: bool) -> tuple[str, ...]:
     return (*names, accepted, batch) if with_accepted else (*names, batch)
 
 
-def _names(cell: Cell) -> tuple[str, ...]:
-    method, workload = cell.method, cell.settings.workload
+def _names(cell: Cell, place: str) -> tuple[str, ...]:
+    method = cell.method
     return (
         method.verify if method.engine == "specla" else method.engine,
         method.recover,
         escape(cell.drafter_label),
         method.topology,
         f"{'<= ' * cell.is_open}{cell.tree.nodes}",
-        workload.name,
-        str(workload.batch),
+        escape(place),
+        str(cell.settings.workload.batch),
     )
 
 
@@ -86,11 +87,11 @@ def print_results(document: Document) -> None:
     """The cells of a finished run, decodes before single operations; figures only where what came out was right."""
     shown = console()
     decodes = [cell for cell in document["cells"] if "time_us" not in cell]
-    workloads = {str(cell.get("workload", "")) for cell in decodes}
+    places = place_labels([place_in(cell) for cell in decodes])
     # One workload is told once, where lines are short.
-    alone = workloads.pop() if len(workloads) == 1 and shown.width < 100 else ""
+    alone = places[0] if len(set(places)) == 1 and shown.width < 100 else ""
     if decodes:
-        _print_decodes(shown, decodes, bool(alone))
+        _print_decodes(shown, decodes, None if alone else places)
     for line in kernel_lines([cell for cell in document["cells"] if "time_us" in cell]):
         shown.print(line, soft_wrap=True)
     _print_reasons(shown, document["cells"])
@@ -100,14 +101,15 @@ def print_results(document: Document) -> None:
     shown.print(f"{document['status']} on {escape(document['device'])}{escape(on)}{note}")
 
 
-def _print_decodes(shown: Console, cells: Sequence[Mapping[str, Any]], one_workload: bool) -> None:
-    left_out = "workload" if one_workload else ""
+def _print_decodes(shown: Console, cells: Sequence[Mapping[str, Any]], places: Sequence[str] | None) -> None:
+    """`places` says what each decoded; None leaves the column out."""
+    left_out = "workload" if places is None else ""
     table = _table(*(name for name in _DECODE_COLUMNS if name != left_out))
     recovers: dict[str, set[str]] = {}
     for cell in cells:
         recovers.setdefault(cell["method"]["verify"], set()).add(cell["method"]["recover"])
-    for cell in cells:
-        told = _result(cell, len(recovers[cell["method"]["verify"]]) > 1)
+    for cell, place in zip(cells, places or [""] * len(cells), strict=True):
+        told = _result(cell, place, len(recovers[cell["method"]["verify"]]) > 1)
         table.add_row(*(text for name, text in zip(_DECODE_COLUMNS, told, strict=True) if name != left_out))
     shown.print(table)
 
@@ -153,12 +155,12 @@ def print_comparison(found: "Comparison") -> None:
 _COLOURS = {"slower": "red", "inconclusive": "yellow", "faster": "green", "same": "dim"}
 
 
-def _result(cell: Mapping[str, Any], with_recovery: bool) -> tuple[str, ...]:
+def _result(cell: Mapping[str, Any], place: str, with_recovery: bool) -> tuple[str, ...]:
     method = cell["method"]
     verify = f"{method['verify']} + {method['recover']}" if with_recovery else method["verify"]
     if method.get("engine", "specla") != "specla":
         verify = method["engine"]
-    names = (verify, escape(_drafter(cell)), method["topology"], str(cell.get("workload", "")))
+    names = (verify, escape(drafter_in(cell)), method["topology"], escape(place))
     if cell["status"] in ("not_applicable", "pending", "failed"):
         return (*names, f"[dim]{cell['status'].replace('_', ' ')}[/]", "", "", str(cell.get("lossless") or ""))
     speedup = cell.get("speedup") or {}
@@ -169,15 +171,6 @@ def _result(cell: Mapping[str, Any], with_recovery: bool) -> tuple[str, ...]:
         _number(cell.get("tok_s"), 0),
         str(cell.get("lossless") or "").replace("_", " "),
     )
-
-
-def _drafter(cell: Mapping[str, Any]) -> str:
-    asked = cell.get("profile") or cell.get("alpha_asked")
-    name = cell["method"]["drafter"]
-    words = dict(word.split("=", 1) for word in cell.get("overrides", ()) if "=" in word)
-    if words.get("drafter.cost") == "aligned":
-        name = f"{name} paid {words.get('drafter.vocabulary', '')}".rstrip()
-    return f"{name}{'' if asked is None else ' ' + show(asked)}{' ~' if cell.get('synthetic') else ''}"
 
 
 def _interval(value: Mapping[str, Any]) -> str:

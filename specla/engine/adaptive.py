@@ -68,9 +68,13 @@ class Adaptive:
 
     def choose(self) -> DraftTree:
         """The tree to draft next."""
+        return self.cuts[self.next_depth()]
+
+    def next_depth(self) -> int:
+        """The depth of the tree to draft next."""
         depth = self._next()
         self.steps[depth] += 1
-        return self.cuts[depth]
+        return depth
 
     def _next(self) -> int:
         # Deepest first: its acceptance is what the shallow ones need to know as well.

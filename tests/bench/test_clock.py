@@ -121,6 +121,7 @@ def _forbidden() -> None:
 
 
 @pytest.mark.gpu
+@pytest.mark.alone
 @pytest.mark.parametrize("bad", [_sync, _forbidden])
 def test_real_graphs_beside_work_that_has_none(bad: Run) -> None:
     from specla.bench.clock import clock_for
@@ -148,6 +149,7 @@ def test_real_graphs_beside_work_that_has_none(bad: Run) -> None:
 
 
 @pytest.mark.gpu
+@pytest.mark.alone
 def test_a_small_graph_is_timed_without_its_launch() -> None:
     from specla.bench.clock import clock_for
 

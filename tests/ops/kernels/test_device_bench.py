@@ -8,7 +8,7 @@ import torch
 
 from specla.bench.cases.e2e import EndToEnd
 from specla.bench.measure import Method
-from specla.bench.on_device import DeviceMethod
+from specla.bench.on_device import LATE, DeviceMethod
 from specla.bench.plan import plan
 from specla.bench.run import prepare
 from specla.engine.device import DeviceDecoding
@@ -111,3 +111,27 @@ def test_a_window_drafts_what_the_gate_drafted_before_it_knew_better(methods: An
     for _ in range(2):
         timed = method.time(item)
         assert (timed.steps, timed.tokens) == (len(steps), 8) and not method.departed
+
+
+@torch.inference_mode()
+def test_an_oracles_depths_are_timed_as_they_were_chosen(methods: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    _, method = methods("drafter.alpha=1.0 engine.adaptive=true")
+    (item,), subject = method.subject.items, method.subject
+    subject.traces[0] = off_from(subject.traces[0], [2], subject.model.config.vocab_size)
+    decoded, _ = method.decode(item)
+    method.texts[item.index] = decoded.emitted
+    ran: list[int | None] = []
+    advance = DeviceDecoding.advance
+
+    def noted(self: DeviceDecoding, cycles: int = 1, depth: int | None = None) -> None:
+        ran.append(depth)
+        advance(self, cycles, depth)
+
+    monkeypatch.setattr(DeviceDecoding, "advance", noted)
+    for _ in range(3):
+        ran.clear()
+        timed = method.time(item)
+        chosen, again = ran[: timed.steps], ran[timed.steps :]
+        assert again[: timed.steps] == chosen and len(again) <= timed.steps + LATE
+        # New traces came in between, and the second time nobody makes any: what is drafted is the same.
+        assert timed.tokens == 8 and not method.departed and method.why.startswith("adaptive")

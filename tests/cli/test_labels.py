@@ -1,0 +1,71 @@
+"""The names of a table's rows."""
+
+from typing import Any
+
+import pytest
+
+from specla.bench.plan import plan
+from specla.cli.labels import Place, drafter_in, place_in, place_labels, place_of
+
+
+def cell(*overrides: str, **more: Any) -> dict[str, Any]:
+    """A decode as a document has it."""
+    return {"workload": "heldout", "overrides": list(overrides), "method": {"drafter": "aligned"}, **more}
+
+
+def test_what_all_cells_share_is_not_told() -> None:
+    same = Place("heldout", "code", batch=8, temperature=0.8)
+    assert place_labels([same, same]) == ["heldout"] * 2
+    assert place_labels([]) == []
+
+
+def test_what_varies_is_told() -> None:
+    places = [
+        place_in(cell("workload.categories=[arithmetic,code]", batch=1, temperature=0.0)),
+        place_in(cell("workload.categories=null", batch=8, temperature=0.8)),
+    ]
+    assert place_labels(places) == [
+        "heldout (arithmetic and code), batch 1, T = 0",
+        "heldout, batch 8, T = 0.8",
+    ]
+
+
+def test_a_plan_and_its_results_call_cells_alike() -> None:
+    planned = plan("bench e2e", ["experiment=vocabulary", "workload.categories=[code],null"]).cells
+    found = [
+        {
+            "workload": one.settings.workload.name,
+            "overrides": list(one.overrides),
+            "temperature": one.settings.sampling.temperature,
+            "method": {"drafter": one.settings.drafter.name},
+        }
+        for one in planned
+    ]
+    assert place_labels([place_of(one) for one in planned]) == place_labels([place_in(one) for one in found])
+    assert [one.drafter_label for one in planned] == [drafter_in(one) for one in found]
+    names = list(
+        zip(place_labels([place_of(one) for one in planned]), [one.drafter_label for one in planned], strict=True)
+    )
+    assert ("heldout (code), T = 0.8", "aligned 2048") in names
+
+
+@pytest.mark.parametrize(
+    ("words", "more", "told"),
+    [
+        ((), {}, "aligned"),
+        (("drafter.vocabulary=null",), {}, "aligned"),
+        (("drafter.vocabulary=2048",), {}, "aligned 2048"),
+        (
+            ("drafter.cost=aligned",),
+            {"method": {"drafter": "oracle"}, "alpha_asked": 0.8, "synthetic": True},
+            "oracle paid 0.8 ~",
+        ),
+        (
+            ("drafter.cost=aligned", "drafter.vocabulary=8000"),
+            {"method": {"drafter": "oracle"}, "alpha_asked": 0.8, "synthetic": True},
+            "oracle paid 8000 0.8 ~",
+        ),
+    ],
+)
+def test_drafters(words: tuple[str, ...], more: dict[str, Any], told: str) -> None:
+    assert drafter_in(cell(*words, **more)) == told
