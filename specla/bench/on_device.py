@@ -236,13 +236,19 @@ class Loop:
     def advance(self, engine: DeviceDecoding) -> None:
         """One cycle more, and what an earlier one did."""
         check()
+        # Every cycle emits a token: those of the longest text are all that the log has room for.
+        launched = len(self.depths) < engine.log.kept.shape[0]
+        if launched:
+            self._launch(engine)
+        if (len(self._reports) > self._late or not launched) and not self.ended:
+            self._look(engine)
+
+    def _launch(self, engine: DeviceDecoding) -> None:
         self._started.append(torch.cuda.Event(enable_timing=True))
         self._started[-1].record()
         self.depths.append(max(engine.cycles) if self._adaptive is None else self._adaptive.next_depth())
         engine.advance(1, self.depths[-1])
         self._reports.append(engine.report(len(self.depths) - 1))
-        if len(self._reports) > self._late and not self.ended:
-            self._look(engine)
 
     def _look(self, engine: DeviceDecoding) -> None:
         report, depth = self._reports[self.counted], self.depths[self.counted]

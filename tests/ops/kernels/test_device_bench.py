@@ -97,6 +97,18 @@ def test_depths_are_chosen_from_late_counters(methods: Any) -> None:
 
 
 @torch.inference_mode()
+def test_the_host_runs_no_further_ahead_than_the_longest_text(methods: Any) -> None:
+    _, method = methods("drafter.alpha=0.0 engine.adaptive=true")
+    (item,) = method.subject.items
+    decoded, steps = method.decode(item)
+    method.texts[item.index] = decoded.emitted
+    assert len(steps) == 8, "with nothing accepted a step emits one token"
+    for _ in range(2):
+        timed = method.time(item)
+        assert (timed.steps, timed.tokens) == (8, 8) and not method.departed
+
+
+@torch.inference_mode()
 def test_a_window_drafts_what_the_gate_drafted_before_it_knew_better(methods: Any) -> None:
     _, method = methods("drafter.alpha=1.0")
     (item,), subject = method.subject.items, method.subject
