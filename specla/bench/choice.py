@@ -4,6 +4,10 @@ from dataclasses import dataclass, field
 
 from specla.bench.codec import measured
 
+COSTED = 10
+"""Prompts that steps are timed on, the first of the calibration set: a step takes much the same on every text, whereas
+what is accepted differs so much between texts that all of them are needed."""
+
 
 @dataclass(frozen=True)
 class Candidate:

@@ -3,6 +3,7 @@
 from dataclasses import dataclass, replace
 
 from specla.bench.cells import Cell
+from specla.bench.choice import COSTED
 from specla.bench.normalise import KERNEL_COMMANDS
 from specla.bench.settings import model_config
 from specla.models.config import GatedDeltaNetConfig
@@ -76,7 +77,8 @@ def estimate(cell: Cell, device: str, dtype: str) -> Estimate:
     if cell.is_open:
         # Its tree is chosen first, on prompts of its own: a wide tree's decode, and windows of steps of all sizes.
         calibration = cell.settings.measure.calibration or 0
-        passes += (1 + _TIMED_STEPS / (workload.max_new_tokens or 1)) * calibration / (items * batch)
+        timed = min(calibration, COSTED) * _TIMED_STEPS / (workload.max_new_tokens or 1)
+        passes += (calibration + timed) / (items * batch)
     return Estimate(passes * steps * step, cost.held_bytes(batch, states + 1) + packed)
 
 

@@ -18,9 +18,11 @@ from specla.bench.cases.calibrate import (
     wide_tree,
 )
 from specla.bench.choice import Cost
+from specla.bench.measure import Method, Timed
 from specla.bench.plan import plan
 from specla.bench.record import Record, Status
 from specla.bench.run import prepare
+from specla.bench.subject import Item
 from specla.bench.tally import Tally
 from specla.best_tree import alpha_levels, best_picks, expected_tokens, fastest, most_tokens
 from specla.errors import SpeclaError
@@ -126,8 +128,17 @@ def test_an_oracles_cell_end_to_end(tmp_path: Path) -> None:
     "words",
     ["engine.verify=auto workload.batch=2", "engine.verify=chain engine.adaptive=true sampling.temperature=0.8"],
 )
-def test_a_drafters_acceptance_is_measured(words: str, tmp_path: Path) -> None:
-    """By prompt lookup, on two rows at once; a strategy for chains gets a chain."""
+def test_a_drafters_acceptance_is_measured(words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By prompt lookup, on two rows at once, on the whole set; steps are timed on its first prompts. A strategy for
+    chains gets a chain."""
+    timed, first_steps = list[tuple[int, int]](), Method.first_steps
+
+    def noted(self: Method, item: Item, most: int) -> Timed:
+        timed.append((item.index, most))
+        return first_steps(self, item, most)
+
+    monkeypatch.setattr(Method, "first_steps", noted)
+    monkeypatch.setattr("specla.bench.cases.calibrate.COSTED", 4)
     few = "workload.prompts=2 workload.max_new_tokens=32 measure.calibration=8"
     ran = ablate(tmp_path, "bench e2e", f"drafter=ngram topology=auto topology.nodes=5 {few} {words}")
     assert ran.document["status"] == "passed" and ran.ticks == ran.units
@@ -135,6 +146,7 @@ def test_a_drafters_acceptance_is_measured(words: str, tmp_path: Path) -> None:
     assert choice is not None and not choice.known and choice.prompts == 8
     assert len(choice.alpha) <= 4 and choice.offered[0][0] > 40
     assert all(0 <= share <= 1 for line in choice.alpha for share in line)
+    assert {place for place, _ in timed} == set(range(2 if "batch=2" in words else 4))
     if "chain" in words:
         assert {len(line) for line in choice.alpha} == {1} and all(cost.chain for cost in choice.costs)
 

@@ -11,7 +11,7 @@ from dataclasses import replace
 import numpy as np
 
 from specla.bench.cells import Cell
-from specla.bench.choice import Candidate, Cost, TreeChoice
+from specla.bench.choice import COSTED, Candidate, Cost, TreeChoice
 from specla.bench.clock import quiet
 from specla.bench.counting import counts
 from specla.bench.measure import Method, make_method
@@ -90,7 +90,13 @@ class Calibration:
 
     def ticks(self) -> int:
         """How often `settle` will call `tick`."""
-        return 1 + PASSES * len(self.subject.prompts) // self.subject.settings.workload.batch
+        return 1 + PASSES * len(self._costed)
+
+    @property
+    def _costed(self) -> range:
+        """Places of the items that steps are timed on: whole batches."""
+        batch = self.subject.settings.workload.batch
+        return range(min(len(self.subject.prompts), -(-COSTED // batch) * batch) // batch)
 
     def forget(self) -> None:
         """Give back what was prefilled and traced; it is made again where it is asked for."""
@@ -150,7 +156,7 @@ class Calibration:
     def _costs(self, cell: Cell, alpha: FloatArray, table: DispatchTable | None, tick: Tick) -> list[Cost]:
         trees = timed_trees(alpha, cell.tree.nodes)
         methods = [self._method(cell, tree, table) for tree in trees]
-        items = self.subject.items
+        items = [self.subject.items[place] for place in self._costed]
         for method in methods:
             method.first_steps(items[0], 1)
         seconds = np.full((len(trees), len(items), PASSES), np.inf)
