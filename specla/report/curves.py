@@ -18,6 +18,9 @@ def depth_plot(section: Section, loaded: Loaded) -> Plot | None:
     """Left alpha by depth, right tau if drafts were cut at that depth; a row a workload, a line a tree and drafter."""
     cells = passed_decodes(main_cells(section))
     # The text is the same whatever verifies it, so that one cell speaks for all of a tree.
+    # An oracle's acceptance is a dial, and not what tells its lines apart.
+    told = (cells.drafter + " " + cells.asked).str.strip()
+    cells = cells.assign(drafter=cells.drafter.where(cells.drafter == "oracle", told))
     cells = cells.drop_duplicates(["panel", "shown", "drafter"])
     names = ["cell", "panel", "shown", "drafter", "synthetic", "tau"]
     data = loaded.depths.merge(cells[names].rename(columns={"tau": "pooled"}), on="cell")
@@ -66,6 +69,8 @@ def _depth_lines(left: Axes, right: Axes, part: pd.DataFrame, place: int, of: in
     aside = 0.06 * (place - (of - 1) / 2)
     look: dict[str, Any] = {"color": SERIES_COLOURS[place % len(SERIES_COLOURS)], "lw": 1.5, "label": label}
     look |= {"marker": MARKERS[place % len(MARKERS)], "ms": 4.5, "ls": LINES[place % len(LINES)]}
+    # Where colours and markers come round again they are hollow.
+    look |= {"mfc": "white"} if place >= len(MARKERS) else {}
     spread = spread_of(part.alpha, part.alpha_low, part.alpha_high)
     left.errorbar(part.depth + aside, part.alpha, yerr=spread, capsize=2, elinewidth=0.9, **look)
     right.plot([0, *part.depth], [1.0, *part.tau], **look)

@@ -20,7 +20,8 @@ def length_cells(section: Section) -> pd.DataFrame:
     cells = cells[cells.length_sweep & ~cells.baseline]
     if cells.empty:
         return cells.assign(place="", line="", best=False)
-    asked = np.where(cells.asked != "", "alpha " + cells.asked, cells.drafter.map(lambda name: f"{name} drafts"))
+    drafts = (cells.drafter + " drafts " + cells.asked).str.strip()
+    asked = np.where((cells.drafter == "oracle") & (cells.asked != ""), "alpha " + cells.asked, drafts)
     place = pd.Series(asked, index=cells.index) + cells["shape"].map(
         lambda name: "" if name == "chain" else f", {name}"
     )

@@ -268,11 +268,14 @@ def _numeric(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def _asked(record: Record) -> str:
-    """What an oracle was asked for: its acceptance, and whose work is done beside it."""
+    """What an oracle was asked for, its acceptance and whose work is done beside it; which tokens others draft from."""
     told = record.profile or ("" if record.alpha_asked is None else _spelt(record.alpha_asked))
+    vocabulary = _told(record, "drafter.vocabulary")
+    if record.method.drafter == "aligned" and vocabulary:
+        return f"of {vocabulary} tokens"
     if record.drafter_cost != "aligned":
         return told
-    return f"{told} paid {_told(record, 'drafter.vocabulary')}".strip()
+    return f"{told} paid {vocabulary}".strip()
 
 
 def _told(record: Record, dial: str) -> str:

@@ -11,6 +11,7 @@ from specla.report.style import Plot
 from specla.report.tables import sections, speed_markdown
 from tests.factory import decode_record, write_run
 
+ALIGNED = Method("tree", "factors", "aligned", "chain-d3")
 NGRAM = Method("tree", "factors", "ngram", "chain-d3")
 ORACLE = Method("tree", "factors", "oracle", "chain-d3")
 
@@ -42,6 +43,16 @@ def test_an_oracles_depths_are_said_to_be_synthetic(tmp_path: Path) -> None:
     assert beside.title.startswith("Of real drafts") and "The oracle's acceptance is synthetic." in beside.note
     real, _ = depths(tmp_path / "c", [decode_record(NGRAM)])
     assert "synthetic" not in real.title + real.note
+
+
+def test_drafters_that_draft_from_fewer_tokens_are_told_apart(tmp_path: Path) -> None:
+    few = decode_record(ALIGNED, alpha=(0.5, 0.4, 0.3), overrides=("drafter.vocabulary=2048",))
+    every = decode_record(ALIGNED, overrides=("drafter.vocabulary=null",))
+    plot, table = depths(tmp_path, [every, few])
+    assert set(plot.data.drafter) == {"aligned", "aligned of 2048 tokens"}
+    assert "| aligned of 2048 tokens |" in table and "| aligned |" in table
+    (section,) = sections(load_runs(list(tmp_path.iterdir())))
+    assert set(section.cells.method) == {"tree", "tree, of 2048 tokens"}
 
 
 def test_categories_say_how_many_prompts_they_are_of(tmp_path: Path) -> None:
