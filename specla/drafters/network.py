@@ -6,7 +6,7 @@ on what the level above predicted, leaving the state as it is.
 """
 
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import lru_cache
 
 import torch
 from torch import Tensor
@@ -16,7 +16,7 @@ from specla.models.gated_deltanet import GatedDeltaNetLM
 from specla.ops.conv import conv_places
 from specla.ops.level import Above, Level, commit_line, committed, read_level
 from specla.ops.linear import PackedLinear
-from specla.ops.noise import gumbel_noise_at
+from specla.ops.noise import gumbel_noise
 from specla.ops.rows import take_nodes
 from specla.ops.sampling import Sampling, log_probabilities
 
@@ -52,11 +52,6 @@ class AlignedNetwork:
         self.ids = None if count == size else trained.order[:count].sort().values
         """[V'] int64, the tokens drafted from; None for all."""
         self._head = None if self.ids is None else PackedLinear(target.lm_head.weight[self.ids])
-
-    @cached_property
-    def everything(self) -> Tensor:
-        """[vocabulary] int64."""
-        return torch.arange(self.target.config.vocab_size, device=self.target.device)
 
     def start(self, hidden: Tensor, tokens: Tensor, valid: Tensor | None) -> DrafterState:
         """The state after prompts.
@@ -111,9 +106,8 @@ class AlignedNetwork:
         logits = self.head(hidden)
         if sampling.greedy:
             return logits.float()
-        ids = self.everything if self.ids is None else self.ids
-        noise = gumbel_noise_at(sampling.seed, rows, positions, ids.expand(*rows.shape, -1))
-        return log_probabilities(logits, sampling) + noise
+        noise = gumbel_noise(sampling.seed, rows, positions, self.target.config.vocab_size)
+        return log_probabilities(logits, sampling) + (noise if self.ids is None else noise[..., self.ids])
 
     def head(self, hidden: Tensor) -> Tensor:
         """hidden [..., hidden], predicted -> logits [..., V'] of the tokens of `ids`."""

@@ -20,6 +20,7 @@ from specla.interrupt import check
 from specla.models.gated_deltanet import GatedDeltaNetLM
 from specla.models.records import LayerRecord
 from specla.models.state import DecodeState
+from specla.ops.noise import forget_noise
 from specla.ops.sampling import Sampling, choose
 from specla.ops.types import TreeTensors
 from specla.ops.verify import VerifyStrategy, get_verify
@@ -155,6 +156,7 @@ class Decoding:
         self._plain: _Plain | None = None
         self.emitted = [[root] for root in start.roots]
         self.finished = [stop.cut([root], 0)[1] for root in start.roots]
+        forget_noise()
         drafter.begin(start.prompts, start.roots)
         if start.hidden is not None:
             drafter.prime(start.hidden)

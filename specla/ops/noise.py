@@ -2,7 +2,13 @@
 
 The generator is Philox4x32-10 (Salmon et al., 2011), which Triton offers too: one block of four 32-bit words serves
 four neighbouring tokens.
+
+On a CPU a line of noise takes as long as a small layer, and a position is drawn for many times: by the drafter, by the
+target, and again in the next step where its draft was not accepted. So the newest lines are kept.
 """
+
+from collections import OrderedDict
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
@@ -14,6 +20,8 @@ _ROUNDS = 10
 # 23 bits and a half: the largest uniform is 1 - 2^-24, which float32 still tells from 1.
 _UNIFORM_STEP = 2.0**-23
 
+KEPT = 64
+"""Lines of noise that are kept: some steps of a few rows. A line of 50,000 tokens takes 200 kB."""
 
 Words = tuple[Tensor, Tensor, Tensor, Tensor]
 
@@ -49,6 +57,15 @@ def gumbel_noise(seed: int, rows: Tensor, positions: Tensor, vocabulary: int) ->
     Returns:
         [..., vocabulary] float32.
     """
+    if rows.device.type == "cpu" and max(rows.numel(), positions.numel()) <= KEPT:
+        rows, positions = torch.broadcast_tensors(rows, positions)
+        places = list(zip(rows.flatten().tolist(), positions.flatten().tolist(), strict=True))
+        if len(places) <= KEPT:
+            return _recent.lines(seed, places, vocabulary).view(*rows.shape, vocabulary)
+    return _drawn(seed, rows, positions, vocabulary)
+
+
+def _drawn(seed: int, rows: Tensor, positions: Tensor, vocabulary: int) -> Tensor:
     blocks = torch.arange((vocabulary + 3) // 4, device=rows.device)
     counter = (blocks, positions[..., None], rows[..., None], torch.zeros_like(rows)[..., None])
     words = torch.stack(torch.broadcast_tensors(*philox(counter, (seed & _LOW, (seed >> 32) & _LOW))), dim=-1)
@@ -60,6 +77,39 @@ def gumbel_noise_at(seed: int, rows: Tensor, positions: Tensor, tokens: Tensor) 
     counter = (tokens >> 2, positions[..., None], rows[..., None], torch.zeros_like(rows)[..., None])
     words = torch.stack(torch.broadcast_tensors(*philox(counter, (seed & _LOW, (seed >> 32) & _LOW))), dim=-1)
     return _gumbel(words.gather(-1, (tokens & 3)[..., None])[..., 0])
+
+
+class _Recent:
+    """The newest lines of noise on the CPU, by what they are a function of."""
+
+    def __init__(self) -> None:
+        self._lines: OrderedDict[tuple[int, int, int, int], Tensor] = OrderedDict()
+
+    def lines(self, seed: int, places: Sequence[tuple[int, int]], vocabulary: int) -> Tensor:
+        """[places, vocabulary] float32 of (row, position), as many as are kept or fewer."""
+        keys = [(seed, vocabulary, *place) for place in places]
+        if missing := [key for key in dict.fromkeys(keys) if key not in self._lines]:
+            rows, positions = (torch.tensor([key[at] for key in missing]) for at in (2, 3))
+            for key, line in zip(missing, _drawn(seed, rows, positions, vocabulary), strict=True):
+                # Its own memory: a view would keep the lines drawn with it.
+                self._lines[key] = line.clone()
+        for key in keys:
+            self._lines.move_to_end(key)
+        found = torch.stack([self._lines[key] for key in keys])
+        while len(self._lines) > KEPT:
+            self._lines.popitem(last=False)
+        return found
+
+    def clear(self) -> None:
+        self._lines.clear()
+
+
+_recent = _Recent()
+
+
+def forget_noise() -> None:
+    """Drop what is kept: where decodes are timed, none may find what another has drawn."""
+    _recent.clear()
 
 
 def _gumbel(words: Tensor) -> Tensor:

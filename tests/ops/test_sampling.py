@@ -8,7 +8,8 @@ import torch
 from scipy import stats
 from torch import Tensor
 
-from specla.ops.noise import gumbel_noise, philox
+from specla.ops import noise as noise_module
+from specla.ops.noise import KEPT, forget_noise, gumbel_noise, philox
 from specla.ops.sampling import Sampling, choose, log_probabilities, scores
 
 # Significance of the tests below. Their seeds are fixed, so a right generator passes always.
@@ -82,6 +83,36 @@ def test_noise_of_a_part_is_the_part_of_the_noise() -> None:
         assert torch.equal(gumbel_noise(3, rows, positions, vocabulary), noise[..., :vocabulary])
     large = gumbel_noise(3, word(2**32 - 1), word(2**32 - 1), 8)
     assert bool(large.isfinite().all()) and not torch.equal(large, gumbel_noise(3, word(0), word(0), 8))
+
+
+def test_noise_is_drawn_once_while_it_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn: list[int] = []
+    draw = noise_module._drawn
+
+    def counted(seed: int, rows: torch.Tensor, positions: torch.Tensor, vocabulary: int) -> torch.Tensor:
+        drawn.append(positions.numel())
+        return draw(seed, rows, positions, vocabulary)
+
+    monkeypatch.setattr(noise_module, "_drawn", counted)
+    forget_noise()
+    first = gumbel_noise(5, word(0, 0, 0), word(1, 2, 2), 33)
+    assert drawn == [2] and torch.equal(first[1], first[2])
+    again = gumbel_noise(5, word(0), word(2, 3), 33)
+    assert drawn == [2, 1] and torch.equal(again[0], first[1])
+    for other in ((6, word(0), word(2), 33), (5, word(1), word(2), 33), (5, word(0), word(2), 32)):
+        assert gumbel_noise(*other).shape == (1, other[3])
+    assert drawn == [2, 1, 1, 1, 1], "seed, row and vocabulary count too"
+    # What was returned is the caller's.
+    gumbel_noise(5, word(0), word(2), 33).zero_()
+    assert torch.equal(gumbel_noise(5, word(0), word(2), 33)[0], first[1]) and len(drawn) == 5
+    gumbel_noise(5, word(0), torch.arange(100, 100 + KEPT), 33)
+    gumbel_noise(5, word(0), word(2), 33)
+    assert drawn[5:] == [KEPT, 1], "the oldest go first"
+    forget_noise()
+    gumbel_noise(5, word(0), word(2), 33)
+    gumbel_noise(5, word(0), torch.arange(KEPT + 1), 33)
+    gumbel_noise(5, word(0), torch.arange(KEPT + 1), 33)
+    assert drawn[7:] == [1, KEPT + 1, KEPT + 1], "more at once than are kept are not kept"
 
 
 LOGITS = torch.tensor([2.0, 1.5, 1.5, 0.0, -1.0, -6.0, 1.0])
