@@ -30,16 +30,28 @@ def place_in(cell: Mapping[str, Any]) -> Place:
     return Place(str(cell.get("workload", "")), categories, batch, temperature)
 
 
-def place_labels(places: Sequence[Place]) -> list[str]:
-    """The workload, and of categories, batch and temperature what varies."""
+def place_labels(places: Sequence[Place], *, short: bool = False) -> list[str]:
+    """The workload, and of categories, batch and temperature what varies; where lines are short, in the fewest words,
+    and without a workload that all share."""
     varies = {name: len({getattr(place, name) for place in places}) > 1 for name in Place._fields}
-    return [
-        place.workload
-        + (f" ({place.categories})" if varies["categories"] and place.categories else "")
-        + (f", batch {place.batch}" if varies["batch"] else "")
-        + (f", T = {place.temperature:g}" if varies["temperature"] else "")
-        for place in places
-    ]
+    return [_short_label(place, varies) if short else _label(place, varies) for place in places]
+
+
+def _label(place: Place, varies: Mapping[str, bool]) -> str:
+    categories = f" ({place.categories})" if varies["categories"] and place.categories else ""
+    batch = f", batch {place.batch}" if varies["batch"] else ""
+    temperature = f", T = {place.temperature:g}" if varies["temperature"] else ""
+    return f"{place.workload}{categories}{batch}{temperature}"
+
+
+def _short_label(place: Place, varies: Mapping[str, bool]) -> str:
+    told = {
+        "workload": place.workload,
+        "categories": place.categories or "all",
+        "batch": f"B={place.batch}",
+        "temperature": f"T={place.temperature:g}",
+    }
+    return " ".join(text for name, text in told.items() if varies[name])
 
 
 def drafter_in(cell: Mapping[str, Any]) -> str:

@@ -87,11 +87,12 @@ def print_results(document: Document) -> None:
     """The cells of a finished run, decodes before single operations; figures only where what came out was right."""
     shown = console()
     decodes = [cell for cell in document["cells"] if "time_us" not in cell]
-    places = place_labels([place_in(cell) for cell in decodes])
+    narrow, places = shown.width < 100, [place_in(cell) for cell in decodes]
+    labels = place_labels(places, short=narrow)
     # One workload is told once, where lines are short.
-    alone = places[0] if len(set(places)) == 1 and shown.width < 100 else ""
+    alone = places[0].workload if narrow and len({place.workload for place in places}) == 1 else ""
     if decodes:
-        _print_decodes(shown, decodes, None if alone else places)
+        _print_decodes(shown, decodes, labels if any(labels) else None)
     for line in kernel_lines([cell for cell in document["cells"] if "time_us" in cell]):
         shown.print(line, soft_wrap=True)
     _print_reasons(shown, document["cells"])
@@ -104,7 +105,10 @@ def print_results(document: Document) -> None:
 def _print_decodes(shown: Console, cells: Sequence[Mapping[str, Any]], places: Sequence[str] | None) -> None:
     """`places` says what each decoded; None leaves the column out."""
     left_out = "workload" if places is None else ""
-    table = _table(*(name for name in _DECODE_COLUMNS if name != left_out))
+    names = (name for name in _DECODE_COLUMNS if name != left_out)
+    table = _table(*names, padding=int(shown.width > 90))
+    for column in table.columns:
+        column.no_wrap = column.header in ("speedup (95 %)", "text")
     recovers: dict[str, set[str]] = {}
     for cell in cells:
         recovers.setdefault(cell["method"]["verify"], set()).add(cell["method"]["recover"])

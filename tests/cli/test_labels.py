@@ -28,6 +28,9 @@ def test_what_varies_is_told() -> None:
         "heldout (arithmetic and code), batch 1, T = 0",
         "heldout, batch 8, T = 0.8",
     ]
+    assert place_labels(places, short=True) == ["arithmetic and code B=1 T=0", "all B=8 T=0.8"]
+    two = [Place("heldout"), Place("gsm8k")]
+    assert place_labels(two, short=True) == ["heldout", "gsm8k"] and place_labels(two[:1], short=True) == [""]
 
 
 def test_a_plan_and_its_results_call_cells_alike() -> None:
