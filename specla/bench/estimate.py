@@ -79,7 +79,8 @@ def estimate(cell: Cell, device: str, dtype: str) -> Estimate:
         calibration = cell.settings.measure.calibration or 0
         timed = min(calibration, COSTED) * _TIMED_STEPS / (workload.max_new_tokens or 1)
         passes += (calibration + timed) / (items * batch)
-    return Estimate(passes * steps * step, cost.held_bytes(batch, states + 1) + packed)
+    ring = batch * (cell.settings.engine.ring or 0) * cost.factor_bytes
+    return Estimate(passes * steps * step, cost.held_bytes(batch, states + 1) + ring + packed)
 
 
 def _estimate_operation(cell: Cell, cost: ModelCost, rates: Rates) -> Estimate:

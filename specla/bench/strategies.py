@@ -190,8 +190,8 @@ TERMS: Mapping[str, str] = {
     "of the target over the emitted text; counted in every record.",
     "alpha_by_rank": "alpha by depth d and rank r: of the steps that asked for a draft of rank r at depth d, the share "
     "that accepted it; a draft that the drafter did not have counts as wrong. topology=auto and profiles go by it.",
-    "calibration": "prompts, none of those measured, on which topology=auto measures acceptance and step costs "
-    "(measure.calibration). specla explain topology tells how a tree was chosen.",
+    "calibration": "prompts, none of those measured, on which topology=auto measures acceptance, and on ten of them "
+    "step costs (measure.calibration). specla explain topology tells how a tree was chosen.",
     "acceptance profile": "alpha by depth and rank in a JSON file: drafter.profile=FILE makes an oracle as right as "
     "the pair that it was measured on. specla explain profile RUN writes one.",
     "synthetic": "acceptance that was asked for (an oracle's) or weights that are random: such a cell says so, and "

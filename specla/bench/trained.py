@@ -48,7 +48,7 @@ def read_drafter(
     assert drafter.path is not None
     folder, (digest, size) = resolve_folder(drafter.path, "drafter.path"), identity
     if drafter.vocabulary is not None and drafter.vocabulary > size:
-        raise SpeclaError(f"drafter.vocabulary={drafter.vocabulary}: the target has {size} tokens")
+        raise SpeclaError(f"drafter.vocabulary={drafter.vocabulary}: the target has {size} tokens; give at most that")
     return load_drafter(folder, digest, size, dtype, device)
 
 

@@ -49,10 +49,13 @@ _AT_LEAST_ONE = (1.0, math.inf, "give 1 or more")
 _NOT_NEGATIVE = (0.0, math.inf, "give 0 or more")
 _POSITIVE = (math.ulp(0.0), math.inf, "give a number over 0")
 
+COLDEST = 1e-3
+"""The lowest temperature but 0: logits over one that is much lower overflow."""
+
 _RANGES: dict[str, tuple[float, float, str]] = {
-    "seed": _NOT_NEGATIVE,
+    "seed": (0.0, 2.0**53, "give 0 or more"),
     "threads": _AT_LEAST_ONE,
-    "sampling.temperature": (0.0, math.inf, "0 is greedy, and no temperature is below it"),
+    "sampling.temperature": (0.0, 1000.0, "0 is greedy, and no temperature is below it"),
     "sampling.top_p": (math.ulp(0.0), 1.0, "give a share of the probability over 0"),
     **dict.fromkeys(
         (
@@ -135,6 +138,9 @@ def validate(settings: Settings) -> None:
             raise SpeclaError(f"{key}=nan: give a number")
         if value is not None and not low <= value <= high:
             raise SpeclaError(f"{key}={show(value)}: {why if value < low else f'give at most {high:g}'}")
+    if 0 < settings.sampling.temperature < COLDEST:
+        given = show(settings.sampling.temperature)
+        raise SpeclaError(f"sampling.temperature={given}: give 0, which is greedy, or {COLDEST:g} to 1000")
     cores = os.cpu_count() or 1
     if settings.threads is not None and settings.threads > cores:
         raise SpeclaError(f"threads={settings.threads}: this machine has {cores} cores")

@@ -132,8 +132,10 @@ def _dry_run(planned: "Plan", json: bool) -> None:
     from specla.bench.machine import cpu_model
     from specla.bench.planned import planned_record
     from specla.bench.summary import build_document
+    from specla.bench.workloads.check import check_prompts
     from specla.cli.results import print_plan
 
+    check_prompts(planned)
     # Torch reads a drafter; a plan without one is listed without it.
     trained = any(cell.status == "pending" and cell.method.drafter == "aligned" for cell in planned.cells)
     unseen: list[str] = []

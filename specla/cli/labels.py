@@ -14,20 +14,27 @@ class Place(NamedTuple):
     categories: str = ""
     batch: int = 1
     temperature: float = 0.0
+    top_p: float = 1.0
 
 
 def place_of(cell: Cell) -> Place:
     """Of a planned decode; the plan's table has a column for the batch."""
-    settings = cell.settings
-    chosen = settings.workload.categories or ()
-    return Place(settings.workload.name, " and ".join(map(str, chosen)), temperature=settings.sampling.temperature)
+    workload, sampling = cell.settings.workload, cell.settings.sampling
+    categories = " and ".join(map(str, workload.categories or ()))
+    return Place(workload.name, categories, 1, *_sampled(sampling.temperature, sampling.top_p))
 
 
 def place_in(cell: Mapping[str, Any]) -> Place:
     """Of a decode in a document."""
     categories = _dial(cell, "workload.categories").strip("[]").replace(",", " and ")
     batch, temperature = int(cell.get("batch", 1)), float(cell.get("temperature", 0.0))
-    return Place(str(cell.get("workload", "")), categories, batch, temperature)
+    top_p = float(_dial(cell, "sampling.top_p") or 1.0)
+    return Place(str(cell.get("workload", "")), categories, batch, *_sampled(temperature, top_p))
+
+
+def _sampled(temperature: float, top_p: float) -> tuple[float, float]:
+    """Greedy decoding has no nucleus."""
+    return temperature, top_p if temperature else 1.0
 
 
 def place_labels(places: Sequence[Place], *, short: bool = False) -> list[str]:
@@ -39,9 +46,11 @@ def place_labels(places: Sequence[Place], *, short: bool = False) -> list[str]:
 
 def _label(place: Place, varies: Mapping[str, bool]) -> str:
     categories = f" ({place.categories})" if varies["categories"] and place.categories else ""
-    batch = f", batch {place.batch}" if varies["batch"] else ""
-    temperature = f", T = {place.temperature:g}" if varies["temperature"] else ""
-    return f"{place.workload}{categories}{batch}{temperature}"
+    told = [f"batch {place.batch}"] if varies["batch"] else []
+    told += [f"T = {place.temperature:g}"] if varies["temperature"] else []
+    told += [f"top-p = {place.top_p:g}"] if varies["top_p"] and place.temperature else []
+    # Each is kept on one line.
+    return ", ".join((f"{place.workload}{categories}", *(text.replace(" ", "\u00a0") for text in told)))
 
 
 def _short_label(place: Place, varies: Mapping[str, bool]) -> str:
@@ -50,6 +59,7 @@ def _short_label(place: Place, varies: Mapping[str, bool]) -> str:
         "categories": place.categories or "all",
         "batch": f"B={place.batch}",
         "temperature": f"T={place.temperature:g}",
+        "top_p": f"p={place.top_p:g}",
     }
     return " ".join(text for name, text in told.items() if varies[name])
 

@@ -119,10 +119,10 @@ def _print_decodes(shown: Console, cells: Sequence[Mapping[str, Any]], places: S
 
 
 def _print_reasons(shown: Console, cells: Sequence[Mapping[str, Any]]) -> None:
-    """Why cells failed, are inconclusive, or do not apply where one operation was timed; each reason once."""
+    """Why cells failed, are inconclusive or do not apply; each reason once."""
     reasons: dict[str, list[str]] = {}
     for cell in cells:
-        if cell["status"] in ("failed", "inconclusive") or (cell["status"] == "not_applicable" and "time_us" in cell):
+        if cell["status"] in ("failed", "inconclusive", "not_applicable"):
             told = f"{cell['status'].replace('_', ' ')}: {cell['reason']}"
             reasons.setdefault(told, []).append(" ".join(cell["overrides"]))
     for reason, where in reasons.items():

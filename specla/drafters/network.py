@@ -16,7 +16,7 @@ from specla.models.gated_deltanet import GatedDeltaNetLM
 from specla.ops.conv import conv_places
 from specla.ops.level import Above, Level, commit_line, committed, read_level
 from specla.ops.linear import PackedLinear
-from specla.ops.noise import gumbel_noise
+from specla.ops.noise import gumbel_noise, gumbel_noise_at, is_kept
 from specla.ops.rows import take_nodes
 from specla.ops.sampling import Sampling, log_probabilities
 
@@ -106,8 +106,14 @@ class AlignedNetwork:
         logits = self.head(hidden)
         if sampling.greedy:
             return logits.float()
-        noise = gumbel_noise(sampling.seed, rows, positions, self.target.config.vocab_size)
-        return log_probabilities(logits, sampling) + (noise if self.ids is None else noise[..., self.ids])
+        return log_probabilities(logits, sampling) + self._noise(sampling.seed, rows, positions)
+
+    def _noise(self, seed: int, rows: Tensor, positions: Tensor) -> Tensor:
+        """The target's, of the tokens of `ids`."""
+        if self.ids is not None and not is_kept(rows, positions):
+            return gumbel_noise_at(seed, rows, positions, self.ids.expand(*rows.shape, -1))
+        noise = gumbel_noise(seed, rows, positions, self.target.config.vocab_size)
+        return noise if self.ids is None else noise[..., self.ids]
 
     def head(self, hidden: Tensor) -> Tensor:
         """hidden [..., hidden], predicted -> logits [..., V'] of the tokens of `ids`."""

@@ -57,12 +57,16 @@ def gumbel_noise(seed: int, rows: Tensor, positions: Tensor, vocabulary: int) ->
     Returns:
         [..., vocabulary] float32.
     """
-    if rows.device.type == "cpu" and max(rows.numel(), positions.numel()) <= KEPT:
+    if is_kept(rows, positions):
         rows, positions = torch.broadcast_tensors(rows, positions)
         places = list(zip(rows.flatten().tolist(), positions.flatten().tolist(), strict=True))
-        if len(places) <= KEPT:
-            return _recent.lines(seed, places, vocabulary).view(*rows.shape, vocabulary)
+        return _recent.lines(seed, places, vocabulary).view(*rows.shape, vocabulary)
     return _drawn(seed, rows, positions, vocabulary)
+
+
+def is_kept(rows: Tensor, positions: Tensor) -> bool:
+    """Whether `gumbel_noise` keeps the lines of these rows and positions."""
+    return rows.device.type == "cpu" and 0 < torch.broadcast_shapes(rows.shape, positions.shape).numel() <= KEPT
 
 
 def _drawn(seed: int, rows: Tensor, positions: Tensor, vocabulary: int) -> Tensor:

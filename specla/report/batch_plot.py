@@ -10,7 +10,7 @@ from specla.report.evidence import passed_decodes
 from specla.report.load import rows_of
 from specla.report.plots import named
 from specla.report.style import BLUE, GREY, VERMILION, Plot, canvas, house_rules, pale
-from specla.report.tables import Section, number
+from specla.report.tables import Section, number, panel_labels
 
 _STRONGEST = 3.0
 """The speedup whose colour is the deepest; a slowdown's is at one over it."""
@@ -25,7 +25,10 @@ def batch_cells(section: Section) -> pd.DataFrame:
     cells = passed_decodes(section.cells)
     cells = cells[~cells.baseline & (cells.verify != "ar") & (cells.engine == "specla")]
     asked = cells.asked.where(cells.asked == "", " " + cells.asked)
-    cells = cells.assign(line=cells.shown + ", " + cells.drafter + asked)
+    # The batch is a column; what else tells places apart stands in the line.
+    places = panel_labels(cells.assign(batch=0))
+    place = ", " + places if places.nunique() > 1 else ""
+    cells = cells.assign(line=cells.shown + ", " + cells.drafter + asked + place)
     several = cells.groupby("line").batch.transform("nunique") > 1
     cells = cells[several].sort_values(["speedup", "cell"], ascending=[False, True])
     cells = cells.drop_duplicates(["line", "batch"])

@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from specla.bench.record import Sample
 from specla.report.evidence import passed_decodes
 from specla.report.load import Loaded, rows_of
-from specla.report.plots import main_cells, panels_of
+from specla.report.plots import hidden_panels, main_cells, panels_of
 from specla.report.style import LINES, MARKERS, SERIES_COLOURS, Plot, canvas, colour_of, house_rules, spread_of
 from specla.report.tables import Section
 
@@ -17,19 +17,20 @@ from specla.report.tables import Section
 def depth_plot(section: Section, loaded: Loaded) -> Plot | None:
     """Left alpha by depth, right tau if drafts were cut at that depth; a row a workload, a line a tree and drafter."""
     cells = passed_decodes(main_cells(section))
-    # The text is the same whatever verifies it, so that one cell speaks for all of a tree.
-    # An oracle's acceptance is a dial, and not what tells its lines apart.
+    # The text is the same whatever verifies it, so that one cell speaks for all of a tree. An oracle's acceptance is a
+    # dial: of the settings of a tree the one that emits most is drawn.
     told = (cells.drafter + " " + cells.asked).str.strip()
-    cells = cells.assign(drafter=cells.drafter.where(cells.drafter == "oracle", told))
-    cells = cells.drop_duplicates(["panel", "shown", "drafter"])
+    cells = cells.assign(told=told, alike=cells.drafter.where(cells.drafter == "oracle", told))
+    cells = cells.sort_values("tau", ascending=False, kind="stable").drop_duplicates(["panel", "shown", "alike"])
+    cells = cells.assign(drafter=cells.told).sort_index()
     names = ["cell", "panel", "shown", "drafter", "synthetic", "tau"]
     data = loaded.depths.merge(cells[names].rename(columns={"tau": "pooled"}), on="cell")
     if data.empty:
         return None
-    panels = panels_of(data)
+    panels, everything = panels_of(data), data
     data = data[data.panel.isin(panels)]
     lines = sorted(set(zip(data.shown, data.drafter, strict=True)))
-    last = data.loc[data.groupby(["panel", "shown", "drafter"]).depth.idxmax()].sort_values("pooled")
+    last = everything.loc[everything.groupby(["panel", "shown", "drafter"]).depth.idxmax()].sort_values("pooled")
     best = last[~last.synthetic].iloc[-1] if not last.synthetic.all() else last.iloc[-1]
     whose = "" if best.synthetic or not last.synthetic.any() else "Of real drafts, "
     title = f"{whose}{best.shown} with {best.drafter} emits most: tau {best.pooled:.2f} tokens a step on {best.panel}"
@@ -39,8 +40,8 @@ def depth_plot(section: Section, loaded: Loaded) -> Plot | None:
     note += (
         "that was emitted: a line's end may lie above it, for it counts a bonus where EOS or the limit cut a step too. "
     )
-    note += "The oracle's acceptance is synthetic. " if data.drafter.eq("oracle").any() else ""
-    note += f"{section.title}."
+    note += "The oracle's acceptance is synthetic. " if data.synthetic.any() else ""
+    note += f"{section.title}." + hidden_panels(cells, panels)
     with house_rules():
         figure, grid = canvas(2.25 * len(panels) + 0.45, title, note, len(panels), 2)
         for (left, right), panel in zip(grid, panels, strict=True):
@@ -61,7 +62,7 @@ def depth_plot(section: Section, loaded: Loaded) -> Plot | None:
         figure.legend(handles, shown, loc="outside lower center", ncols=min(3, len(shown)))
     kept = ["panel", "shown", "drafter", "depth", "reached", "alpha", "alpha_low", "alpha_high", "tau"]
     name = f"depth-{section.slug}" if section.slug else "depth"
-    return Plot(name, title, note, data[kept].rename(columns={"shown": "tree"}), figure)
+    return Plot(name, title, note, everything[kept].rename(columns={"shown": "tree"}), figure)
 
 
 def _depth_lines(left: Axes, right: Axes, part: pd.DataFrame, place: int, of: int, label: str) -> None:

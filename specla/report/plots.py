@@ -1,6 +1,7 @@
 """The bars of a report: speedup by method, and where a step's time goes. Curves are in `curves`."""
 
 from collections.abc import Sequence
+from textwrap import fill
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,8 @@ from specla.report.tables import Section, by_number
 
 MOST_ROWS = 45
 MOST_PANELS = 3
+_TITLE_LETTERS = 34
+"""Of a line of a panel's title: three panels stand side by side."""
 _ROW_INCHES = 0.185
 _HEAD = "\0"  # opens the key of a row that is a group's heading, so that it is never a method's name
 
@@ -44,7 +47,7 @@ def speedup_plot(section: Section) -> Plot | None:
     note += _synthetic_note(passed)
     dropped = len(_keys(passed)) - sum(not key[1].startswith(_HEAD) for key in rows)
     note += f" {dropped} slower rows are in the CSV alone." if dropped else ""
-    note += _hidden_panels(passed, panels)
+    note += hidden_panels(passed, panels)
     with house_rules():
         figure, grid = canvas(0.55 + _ROW_INCHES * len(rows), title, note, 1, len(panels))
         limit = float(np.nanmax(passed[["speedup", "high"]].to_numpy(dtype=float))) * 1.17
@@ -113,7 +116,7 @@ def _frame_rows(axes: Axes, rows: Sequence[tuple[str, str]], panel: str, labelle
         axes.set_yticklabels([])
     axes.tick_params(axis="y", length=0)
     axes.grid(axis="x")
-    axes.set_title(panel, loc="left", fontweight="bold")
+    axes.set_title(fill(panel, _TITLE_LETTERS), loc="left", fontweight="bold")
 
 
 def _speed_bars(axes: Axes, cells: pd.DataFrame, rows: Sequence[tuple[str, str]], limit: float) -> None:
@@ -160,10 +163,12 @@ def split_plot(section: Section) -> Plot | None:
     low, high = 100 * shares[lead].quantile([0.0, 1.0])
     verb = {"draft": "Drafting", "verify": "Verification", "accept": "Acceptance", "commit": "The commit"}
     span = f"{low:.0f} %" if round(low) == round(high) else f"{low:.0f} to {high:.0f} %"
-    title = f"{verb[lead.removesuffix('_us')]} takes {span} of a step, the largest part"
+    largest = int(shares.idxmax(axis=1).eq(lead).sum())
+    where = "" if largest == len(shares) else f" in {largest} of {len(shares)} cells"
+    title = f"{verb[lead.removesuffix('_us')]} takes {span} of a step, the largest part{where}"
     note = "Microseconds per verify step, each phase's median over repeats; the figure beside a bar is their sum. "
     note += "The oracle's acceptance is synthetic. " if drafting.drafter.eq("oracle").any() else ""
-    note += f"{section.title}." + _hidden_panels(drafting, panels)
+    note += f"{section.title}." + hidden_panels(drafting, panels)
     with house_rules():
         figure, grid = canvas(0.85 + _ROW_INCHES * len(rows), title, note, 1, len(panels))
         limit = float(cells[parts].sum(axis=1).max()) * 1.14
@@ -195,7 +200,7 @@ def _split_bars(axes: Axes, cells: pd.DataFrame, rows: Sequence[tuple[str, str]]
         axes.text(left + limit * 0.012, at, f"{left:,.0f}", va="center", fontsize=7.5)
 
 
-def _hidden_panels(cells: pd.DataFrame, panels: Sequence[str]) -> str:
+def hidden_panels(cells: pd.DataFrame, panels: Sequence[str]) -> str:
     """What is not drawn, as a sentence; empty where everything is."""
     hidden = sorted(set(cells.panel.astype(str)) - set(panels), key=by_number)
     return f" In the CSV alone: {'; '.join(hidden)}." if hidden else ""

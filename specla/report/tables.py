@@ -78,7 +78,7 @@ def _labelled(cells: pd.DataFrame) -> pd.DataFrame:
     # A sweep's points and the methods of their own are never drawn together: each is told apart among its like.
     return with_drafts_only(cells).assign(
         method=pd.concat([_method_labels(part) for _, part in cells.groupby(["sweep", "length_sweep"], sort=True)]),
-        panel=_panel_labels(cells),
+        panel=panel_labels(cells),
     )
 
 
@@ -88,7 +88,7 @@ def _text_labels(cells: pd.DataFrame) -> pd.Series:
     return cells.text_tokens.map(lambda tokens: f" ({tokens:.0f} tokens)" if several and pd.notna(tokens) else "")
 
 
-def _panel_labels(cells: pd.DataFrame) -> pd.Series:
+def panel_labels(cells: pd.DataFrame) -> pd.Series:
     """The workload, and of batch and sampling what varies."""
     label = cells.workload.astype(str)
     if cells.categories.nunique() > 1:
@@ -98,7 +98,9 @@ def _panel_labels(cells: pd.DataFrame) -> pd.Series:
     if cells.temperature.nunique() > 1 or cells.top_p.nunique() > 1:
         label = label + ", T = " + cells.temperature.map("{:g}".format)
     if cells.top_p.nunique() > 1:
-        label = label + ", top-p = " + cells.top_p.map("{:g}".format)
+        # Greedy decoding has none.
+        told = ", top-p = " + cells.top_p.map("{:g}".format)
+        label = label + told.where(cells.temperature > 0, "")
     return label
 
 

@@ -163,7 +163,7 @@ def test_drafts_that_do_not_pay_are_not_drafted(tmp_path: Path) -> None:
     ("words", "told"),
     [
         ("workload.prompts=119 drafter=oracle", "leave 1 of the 120 prompts of workload=heldout"),
-        ("drafter=ngram workload.max_new_tokens=8", "16 tokens are too few for topology=auto"),
+        ("drafter=ngram workload.max_new_tokens=8", "the 16 tokens of 2 prompts are too few for topology=auto"),
         ("drafter=ngram measure.calibration=null", "measure.calibration=null: topology=auto needs prompts"),
         ("drafter=ngram measure.calibration=0", "measure.calibration=0: give 1 or more"),
         ("topology.nodes=1", "topology.nodes=1: a tree has its root"),

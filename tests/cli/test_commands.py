@@ -38,6 +38,32 @@ def test_dry_run_lists_twelve_cells_and_runs_nothing(run: Run, tmp_path: Path) -
 @pytest.mark.parametrize(
     ("words", "told"),
     [
+        ("workload.prompts=1000", "heldout holds 120; give at most that"),
+        ("workload.categories=[poems]", "no 'poems' in heldout; give some of arithmetic"),
+        ("topology=auto measure.calibration=1000", "leave 100 of the 120 prompts"),
+        (
+            "topology=auto workload.batch=3 workload.categories=[code] measure.calibration=25",
+            "calibration=25 (27 in whole batches): those that are measured leave 3 of the 24 prompts of "
+            "workload=heldout, categories code",
+        ),
+    ],
+)
+def test_a_dry_run_counts_the_bundled_prompts(words: str, told: str, run: Run, tmp_path: Path) -> None:
+    code, _, err = run(
+        f"specla bench e2e workload.prompts=20 {words} --dry-run".replace("prompts=20 workload.prompts", "prompts")
+    )
+    assert code == 2 and told in err and list(tmp_path.iterdir()) == []
+
+
+def test_a_cell_that_cannot_run_says_why(run: Run) -> None:
+    words = "model=gdn-tiny model.weights=random workload.prompts=1 workload.max_new_tokens=4 measure=quick threads=1"
+    code, out, _ = run(f"specla bench e2e {words} engine.recover=factors_lazy engine.ring=2")
+    assert code == 0 and "not applicable: " in out and "engine.ring=2" in out
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
         ("topology.lenght=4", "did you mean 'topology.length'"),
         ("topolgy=chain", "did you mean 'topology'"),
         ("topology=chian", "did you mean 'chain'"),
@@ -62,7 +88,7 @@ def test_dry_run_lists_twelve_cells_and_runs_nothing(run: Run, tmp_path: Path) -
         ("workload.prompts=1000", "holds 120"),
         ("workload.categories=[poems]", "no 'poems'"),
         ("topology=auto workload.prompts=120", "measured leave 0 of the 120 prompts"),
-        ("topology=auto workload.max_new_tokens=8", "tokens are too few for topology=auto"),
+        ("topology=auto workload.max_new_tokens=8", "tokens of 20 prompts are too few for topology=auto"),
         ("drafter=oracle drafter.profile=missing.json", "no such file"),
         ("drafter=oracle drafter.profile=broken.jsonl", "damaged, not JSON"),
     ],

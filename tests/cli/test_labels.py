@@ -25,10 +25,12 @@ def test_what_varies_is_told() -> None:
         place_in(cell("workload.categories=null", batch=8, temperature=0.8)),
     ]
     assert place_labels(places) == [
-        "heldout (arithmetic and code), batch 1, T = 0",
-        "heldout, batch 8, T = 0.8",
+        "heldout (arithmetic and code), batch\u00a01, T\u00a0=\u00a00",
+        "heldout, batch\u00a08, T\u00a0=\u00a00.8",
     ]
     assert place_labels(places, short=True) == ["arithmetic and code B=1 T=0", "all B=8 T=0.8"]
+    nuclei = [Place("heldout", temperature=0.8, top_p=share) for share in (0.9, 1.0)]
+    assert place_labels(nuclei) == ["heldout, top-p\u00a0=\u00a00.9", "heldout, top-p\u00a0=\u00a01"]
     two = [Place("heldout"), Place("gsm8k")]
     assert place_labels(two, short=True) == ["heldout", "gsm8k"] and place_labels(two[:1], short=True) == [""]
 
@@ -49,7 +51,7 @@ def test_a_plan_and_its_results_call_cells_alike() -> None:
     names = list(
         zip(place_labels([place_of(one) for one in planned]), [one.drafter_label for one in planned], strict=True)
     )
-    assert ("heldout (code), T = 0.8", "aligned 2048") in names
+    assert ("heldout (code), T\u00a0=\u00a00.8", "aligned 2048") in names
 
 
 @pytest.mark.parametrize(

@@ -95,6 +95,7 @@ def test_noise_is_drawn_once_while_it_is_kept(monkeypatch: pytest.MonkeyPatch) -
 
     monkeypatch.setattr(noise_module, "_drawn", counted)
     forget_noise()
+    assert gumbel_noise(5, word(), word(), 33).shape == (0, 33) and drawn.pop() == 0
     first = gumbel_noise(5, word(0, 0, 0), word(1, 2, 2), 33)
     assert drawn == [2] and torch.equal(first[1], first[2])
     again = gumbel_noise(5, word(0), word(2, 3), 33)

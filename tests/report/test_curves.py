@@ -45,6 +45,14 @@ def test_an_oracles_depths_are_said_to_be_synthetic(tmp_path: Path) -> None:
     assert "synthetic" not in real.title + real.note
 
 
+def test_of_an_oracles_settings_the_one_that_emits_most_is_drawn(tmp_path: Path) -> None:
+    low, high = (
+        decode_record(ORACLE, synthetic=True, alpha_asked=alpha, alpha=(alpha, alpha, alpha)) for alpha in (0.4, 0.9)
+    )
+    plot, _ = depths(tmp_path, [low, high])
+    assert set(plot.data.drafter) == {"oracle 0.9"} and "chain-d3 with oracle 0.9 emits most" in plot.title
+
+
 def test_drafters_that_draft_from_fewer_tokens_are_told_apart(tmp_path: Path) -> None:
     few = decode_record(ALIGNED, alpha=(0.5, 0.4, 0.3), overrides=("drafter.vocabulary=2048",))
     every = decode_record(ALIGNED, overrides=("drafter.vocabulary=null",))

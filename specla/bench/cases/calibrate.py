@@ -19,7 +19,7 @@ from specla.bench.profile import oracle_alpha
 from specla.bench.settings import Settings, put
 from specla.bench.subject import Subject, Target
 from specla.bench.tally import Tally
-from specla.bench.workloads.base import Prompt, load_prompts, prompts_digest
+from specla.bench.workloads.base import Prompt, calibration_prompts, prompts_digest
 from specla.best_tree import FloatArray, Pick, alpha_levels, best_picks, fastest, most_tokens
 from specla.drafters.oracle import alpha_table
 from specla.engine.decode import Step
@@ -61,18 +61,9 @@ class Calibration:
     def __init__(self, target: Target, settings: Settings, deepest: int, measured: Sequence[Prompt]) -> None:
         wanted, workload = settings.measure.calibration, settings.workload
         assert wanted is not None
-        # Whole batches, as they are decoded.
-        wanted = -(-wanted // workload.batch) * workload.batch
-        taken = {prompt.id for prompt in measured}
-        whole = load_prompts(replace(workload, prompts=None, batch=1))
-        free = [prompt for prompt in whole if prompt.id not in taken]
-        if len(free) < wanted:
-            left = f"leave {len(free)} of the {len(whole)} prompts of workload={workload.name}"
-            raise SpeclaError(
-                f"measure.calibration={wanted}: those that are measured {left}; lower it or workload.prompts"
-            )
-        self.subject = Subject(target, settings, deepest, free[:wanted])
-        self._tokens = wanted * (workload.max_new_tokens or 0)
+        prompts = calibration_prompts(workload, wanted, measured)
+        self.subject = Subject(target, settings, deepest, prompts)
+        self._tokens = len(prompts) * (workload.max_new_tokens or 0)
 
     @property
     def digest(self) -> str:
@@ -82,8 +73,9 @@ class Calibration:
     def require(self, cell: Cell) -> None:
         """Raise SpeclaError where the set is too small to measure the acceptance of a cell's drafter on."""
         if cell.settings.drafter.name != "oracle" and self._tokens < LEAST_TOKENS:
+            given, prompts = cell.settings.measure.calibration, len(self.subject.prompts)
             raise SpeclaError(
-                f"measure.calibration={cell.settings.measure.calibration}: {self._tokens} tokens are too few for "
+                f"measure.calibration={given}: the {self._tokens} tokens of {prompts} prompts are too few for "
                 f"topology=auto, which measures acceptance on at least {LEAST_TOKENS}; raise it or "
                 "workload.max_new_tokens"
             )

@@ -2,7 +2,7 @@
 
 import hashlib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain, zip_longest
 
 from specla.bench.settings import WorkloadSettings
@@ -41,20 +41,40 @@ def load_prompts(settings: WorkloadSettings) -> list[Prompt]:
         unknown = [name for name in settings.categories if name not in by_category]
         if unknown:
             raise SpeclaError(
-                f"workload.categories: no {unknown[0]!r} in {settings.name}; there are: {', '.join(by_category)}"
+                f"workload.categories: no {unknown[0]!r} in {settings.name}; give some of {', '.join(by_category)}"
             )
         by_category = {name: by_category[name] for name in settings.categories}
     # One of each category in turn, so that any number of prompts is as even a mix as it can be.
     mixed = [prompt for prompt in chain(*zip_longest(*by_category.values())) if prompt is not None]
     wanted = len(mixed) if settings.prompts is None else settings.prompts
     if wanted > len(mixed):
-        raise SpeclaError(f"workload.prompts={wanted}: {settings.name} holds {len(mixed)}")
+        raise SpeclaError(f"workload.prompts={wanted}: {settings.name} holds {len(mixed)}; give at most that")
     chosen = mixed[: wanted - wanted % settings.batch]
     if not chosen:
         raise SpeclaError(
             f"workload.batch={settings.batch}: needs as many prompts, and there are {wanted}; raise workload.prompts"
         )
     return chosen
+
+
+def calibration_prompts(settings: WorkloadSettings, count: int, measured: Sequence[Prompt]) -> list[Prompt]:
+    """Prompts of a workload that are not measured, in whole batches: `count` of them, or a few more.
+
+    Raises:
+        SpeclaError: there are too few.
+    """
+    wanted = -(-count // settings.batch) * settings.batch
+    taken = {prompt.id for prompt in measured}
+    whole = load_prompts(replace(settings, prompts=None, batch=1))
+    free = [prompt for prompt in whole if prompt.id not in taken]
+    if len(free) < wanted:
+        rounded = "" if wanted == count else f" ({wanted} in whole batches)"
+        of = "" if settings.categories is None else f", categories {', '.join(settings.categories)}"
+        raise SpeclaError(
+            f"measure.calibration={count}{rounded}: those that are measured leave {len(free)} of the {len(whole)} "
+            f"prompts of workload={settings.name}{of}; lower it or workload.prompts"
+        )
+    return free[:wanted]
 
 
 def prompts_digest(prompts: Sequence[Prompt]) -> str:
