@@ -26,11 +26,11 @@ def batch_cells(section: Section) -> pd.DataFrame:
     cells = cells[~cells.baseline & (cells.verify != "ar") & (cells.engine == "specla")]
     asked = cells.asked.where(cells.asked == "", " " + cells.asked)
     # The batch is a column; what else tells places apart stands in the line.
-    places = panel_labels(cells.assign(batch=0))
-    place = ", " + places if places.nunique() > 1 else ""
-    cells = cells.assign(line=cells.shown + ", " + cells.drafter + asked + place)
-    several = cells.groupby("line").batch.transform("nunique") > 1
-    cells = cells[several].sort_values(["speedup", "cell"], ascending=[False, True])
+    cells = cells.assign(line=cells.shown + ", " + cells.drafter + asked, place=panel_labels(cells.assign(batch=0)))
+    cells = cells[cells.groupby(["line", "place"]).batch.transform("nunique") > 1]
+    if cells.place.nunique() > 1:
+        cells = cells.assign(line=cells.line + ", " + cells.place)
+    cells = cells.sort_values(["speedup", "cell"], ascending=[False, True])
     cells = cells.drop_duplicates(["line", "batch"])
     verdict = pd.Series("unsure", index=cells.index)
     verdict[cells.low > 1] = "pays"

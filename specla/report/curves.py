@@ -13,6 +13,9 @@ from specla.report.plots import hidden_panels, main_cells, panels_of
 from specla.report.style import LINES, MARKERS, SERIES_COLOURS, Plot, canvas, colour_of, house_rules, spread_of
 from specla.report.tables import Section
 
+_LEGEND_LETTERS = 118
+"""Of a line of a legend, its lines and markers aside."""
+
 
 def depth_plot(section: Section, loaded: Loaded) -> Plot | None:
     """Left alpha by depth, right tau if drafts were cut at that depth; a row a workload, a line a tree and drafter."""
@@ -21,7 +24,7 @@ def depth_plot(section: Section, loaded: Loaded) -> Plot | None:
     # dial: of the settings of a tree the one that emits most is drawn.
     told = (cells.drafter + " " + cells.asked).str.strip()
     cells = cells.assign(told=told, alike=cells.drafter.where(cells.drafter == "oracle", told))
-    cells = cells.sort_values("tau", ascending=False, kind="stable").drop_duplicates(["panel", "shown", "alike"])
+    cells = cells.sort_values(["tau", "asked"], ascending=[False, True]).drop_duplicates(["panel", "shown", "alike"])
     cells = cells.assign(drafter=cells.told).sort_index()
     names = ["cell", "panel", "shown", "drafter", "synthetic", "tau"]
     data = loaded.depths.merge(cells[names].rename(columns={"tau": "pooled"}), on="cell")
@@ -59,7 +62,8 @@ def depth_plot(section: Section, loaded: Loaded) -> Plot | None:
         }
         shown = [name for name in (f"{tree}, {drafter}" for tree, drafter in lines) if name in drawn]
         handles = [drawn[name] for name in shown]
-        figure.legend(handles, shown, loc="outside lower center", ncols=min(3, len(shown)))
+        columns = max(1, min(3, len(shown), _LEGEND_LETTERS // max(map(len, shown))))
+        figure.legend(handles, shown, loc="outside lower center", ncols=columns)
     kept = ["panel", "shown", "drafter", "depth", "reached", "alpha", "alpha_low", "alpha_high", "tau"]
     name = f"depth-{section.slug}" if section.slug else "depth"
     return Plot(name, title, note, everything[kept].rename(columns={"shown": "tree"}), figure)
