@@ -92,23 +92,23 @@ class Cell:
     @property
     def drafter_label(self) -> str:
         """Its drafter, with the acceptance that was asked for and the tokens that it drafts from."""
-        drafter = self.settings.drafter
-        told = [drafter.name]
+        drafter, asked = self.settings.drafter, None
         if drafter.profile is not None:
-            told.append(str(profile_name(drafter)))
+            asked = str(profile_name(drafter))
         elif drafter.alpha is not None:
-            told.append(show(drafter.alpha))
-        if drafter.cost == "aligned":
-            told.append("paid")
-        if drafter.vocabulary is not None:
-            told.append(str(drafter.vocabulary))
-        return " ".join(told)
+            asked = show(drafter.alpha)
+        return drafter_words(drafter.name, asked, drafter.cost == "aligned", str(drafter.vocabulary or ""))
 
     @property
     def command_line(self) -> str:
         """What to type to measure this cell alone (AR comes with it)."""
         needs_null = COMMANDS[self.command][0][1] is not None
         return shlex.join(["specla", *self.command.split(), *([f"{EXPERIMENT}=null"] * needs_null), *self.overrides])
+
+
+def drafter_words(name: str, asked: str | None, paid: bool, vocabulary: str) -> str:
+    """A drafter with the acceptance that was asked for, whether its work is paid for, and how many tokens it knows."""
+    return " ".join(filter(None, (name, asked, "paid" * paid, vocabulary)))
 
 
 @dataclass(frozen=True)

@@ -131,3 +131,9 @@ def _nearest_key(word: str) -> str:
     by_leaf = difflib.get_close_matches(word, [dial.rpartition(".")[2] for dial in dials()], n=1, cutoff=0.6)
     meant = [dial for dial in dials() if by_leaf and dial.rpartition(".")[2] == by_leaf[0]]
     return f"; did you mean {' or '.join(repr(dial) for dial in meant)}?" if meant else ""
+
+
+def dial_in(overrides: Iterable[str], dial: str) -> str:
+    """What overrides turn a dial to; empty where they do not, or to null."""
+    values = [value for key, _, value in (word.partition("=") for word in overrides) if key == dial]
+    return values[-1] if values and values[-1] != "null" else ""

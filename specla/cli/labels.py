@@ -1,10 +1,11 @@
 """What the rows of a table are called on the terminal, so that no two cells look alike: as in the report."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from specla.bench.cells import Cell
+from specla.bench.cells import Cell, drafter_words
 from specla.bench.validate import show
+from specla.bench.words import dial_in
 
 
 class Place(NamedTuple):
@@ -26,9 +27,9 @@ def place_of(cell: Cell) -> Place:
 
 def place_in(cell: Mapping[str, Any]) -> Place:
     """Of a decode in a document."""
-    categories = _dial(cell, "workload.categories").strip("[]").replace(",", " and ")
+    categories = dial_in(cell.get("overrides", ()), "workload.categories").strip("[]").replace(",", " and ")
     batch, temperature = int(cell.get("batch", 1)), float(cell.get("temperature", 0.0))
-    top_p = float(_dial(cell, "sampling.top_p") or 1.0)
+    top_p = float(dial_in(cell.get("overrides", ()), "sampling.top_p") or 1.0)
     return Place(str(cell.get("workload", "")), categories, batch, *_sampled(temperature, top_p))
 
 
@@ -65,18 +66,9 @@ def _short_label(place: Place, varies: Mapping[str, bool]) -> str:
 
 
 def drafter_in(cell: Mapping[str, Any]) -> str:
-    """The drafter of a decode in a document, with the acceptance that was asked for; ~ where that is synthetic."""
-    asked, name = cell.get("profile") or cell.get("alpha_asked"), cell["method"]["drafter"]
-    vocabulary = _dial(cell, "drafter.vocabulary")
-    if _dial(cell, "drafter.cost") == "aligned":
-        name = f"{name} paid {vocabulary}".rstrip()
-    elif name == "aligned":
-        name = f"{name} {vocabulary}".rstrip()
-    return f"{name}{'' if asked is None else ' ' + show(asked)}{' ~' if cell.get('synthetic') else ''}"
-
-
-def _dial(cell: Mapping[str, Any], name: str) -> str:
-    """What a dial was turned to; empty where it was not, or to null."""
-    words: Iterable[str] = cell.get("overrides", ())
-    told = [value for key, _, value in (word.partition("=") for word in words) if key == name]
-    return told[-1] if told and told[-1] != "null" else ""
+    """The drafter of a decode in a document, as a plan calls it; ~ where its acceptance is synthetic."""
+    asked, overrides = cell.get("profile"), cell.get("overrides", ())
+    if asked is None and cell.get("alpha_asked") is not None:
+        asked = show(cell["alpha_asked"])
+    paid, vocabulary = dial_in(overrides, "drafter.cost") == "aligned", dial_in(overrides, "drafter.vocabulary")
+    return drafter_words(cell["method"]["drafter"], asked, paid, vocabulary) + " ~" * bool(cell.get("synthetic"))

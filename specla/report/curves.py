@@ -43,7 +43,7 @@ def depth_plot(section: Section, loaded: Loaded) -> Plot | None:
     note += (
         "that was emitted: a line's end may lie above it, for it counts a bonus where EOS or the limit cut a step too. "
     )
-    note += "The oracle's acceptance is synthetic. " if data.synthetic.any() else ""
+    note += "The oracle's acceptance is synthetic. " if data.drafter.str.startswith("oracle").any() else ""
     note += f"{section.title}." + hidden_panels(cells, panels)
     with house_rules():
         figure, grid = canvas(2.25 * len(panels) + 0.45, title, note, len(panels), 2)

@@ -16,6 +16,7 @@ from specla.bench.kernel_times import CellProfile, read_profiles
 from specla.bench.record import Record, Status, latest
 from specla.bench.store import CONFIG, ENV, PROFILE, RECORDS, RecordFile, read_records
 from specla.bench.summary import Cell, build_cells, speedup_to_ar
+from specla.bench.words import dial_in
 from specla.errors import SpeclaError
 from specla.report.find import find_runs
 from specla.report.kernels import RATIOS, kernel_columns, ratio_rows
@@ -145,7 +146,7 @@ def _read_run(path: Path, name: str, found: RecordFile, done: Collection[str]) -
 def _cell_row(index: int, record: Record, cell: Cell, run: Run) -> dict[str, Any]:
     """What the tables and plots need of a cell; missing figures are NaN."""
     method, speedup = record.method, speedup_to_ar(record)
-    alpha, limit = record.alpha_asked, _told(record, "workload.max_new_tokens")
+    alpha, limit = record.alpha_asked, dial_in(record.overrides, "workload.max_new_tokens")
     row: dict[str, Any] = {"cell": index, "run": run.name, **{name: getattr(record, name) for name in _PLAIN}}
     row |= {name: getattr(method, name) for name in ("verify", "recover", "drafter", "topology", "engine")}
     row |= {
@@ -157,7 +158,7 @@ def _cell_row(index: int, record: Record, cell: Cell, run: Run) -> dict[str, Any
         "overrides": " ".join(record.overrides),
         "alpha_asked": alpha if isinstance(alpha, float | int) else None,
         "asked": _asked(record),
-        "categories": _told(record, "workload.categories").strip("[]").replace(",", " and "),
+        "categories": dial_in(record.overrides, "workload.categories").strip("[]").replace(",", " and "),
         "text_tokens": int(limit) if limit.isdigit() else None,
         "longest": _longest(record),
         "synthetic": record.synthetic or method.drafter == "oracle",
@@ -270,18 +271,12 @@ def _numeric(frame: pd.DataFrame) -> pd.DataFrame:
 def _asked(record: Record) -> str:
     """What an oracle was asked for, its acceptance and whose work is done beside it; which tokens others draft from."""
     told = record.profile or ("" if record.alpha_asked is None else _spelt(record.alpha_asked))
-    vocabulary = _told(record, "drafter.vocabulary")
+    vocabulary = dial_in(record.overrides, "drafter.vocabulary")
     if record.method.drafter == "aligned" and vocabulary:
         return f"of {vocabulary} tokens"
     if record.drafter_cost != "aligned":
         return told
     return f"{told} paid {vocabulary}".strip()
-
-
-def _told(record: Record, dial: str) -> str:
-    """What a dial was turned to; empty where it was not, or to null."""
-    words = [word.partition("=")[2] for word in record.overrides if word.startswith(f"{dial}=")]
-    return words[-1] if words and words[-1] != "null" else ""
 
 
 def _spelt(alpha: object) -> str:

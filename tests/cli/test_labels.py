@@ -63,12 +63,12 @@ def test_a_plan_and_its_results_call_cells_alike() -> None:
         (
             ("drafter.cost=aligned",),
             {"method": {"drafter": "oracle"}, "alpha_asked": 0.8, "synthetic": True},
-            "oracle paid 0.8 ~",
+            "oracle 0.8 paid ~",
         ),
         (
             ("drafter.cost=aligned", "drafter.vocabulary=8000"),
             {"method": {"drafter": "oracle"}, "alpha_asked": 0.8, "synthetic": True},
-            "oracle paid 8000 0.8 ~",
+            "oracle 0.8 paid 8000 ~",
         ),
     ],
 )

@@ -10,10 +10,13 @@ _BUNDLED = ("heldout",)
 def check_prompts(plan: Plan) -> None:
     """Raise SpeclaError where a run of this plan would: too few prompts, an unknown category."""
     decodes = [cell for cell in plan.cells if cell.status == "pending" and cell.command == END_TO_END]
-    for cell in decodes:
-        workload, calibration = cell.settings.workload, cell.settings.measure.calibration
+    # Most cells of a sweep share their prompts.
+    sets = dict.fromkeys(
+        (cell.settings.workload, cell.settings.measure.calibration if cell.is_open else None) for cell in decodes
+    )
+    for workload, calibration in sets:
         if workload.name not in _BUNDLED:
             continue
         measured = load_prompts(workload)
-        if cell.is_open and calibration is not None:
+        if calibration is not None:
             calibration_prompts(workload, calibration, measured)

@@ -7,10 +7,12 @@ import pytest
 import torch
 
 from specla.bench.cases.e2e import EndToEnd
-from specla.bench.measure import Method
+from specla.bench.measure import Decoded, Method
 from specla.bench.on_device import LATE, DeviceMethod
 from specla.bench.plan import plan
 from specla.bench.run import prepare
+from specla.bench.subject import Item
+from specla.engine.decode import Step
 from specla.engine.device import DeviceDecoding
 from tests.engine.texts import off_from
 from tests.ops.kernels.replays import replays
@@ -65,6 +67,14 @@ def methods(monkeypatch: pytest.MonkeyPatch) -> Any:
     return make
 
 
+def after_the_gate(method: DeviceMethod) -> tuple[Item, Decoded, list[Step]]:
+    """The one item of a method, decoded as the gate does, whose text every window is held against."""
+    (item,) = method.subject.items
+    decoded, steps = method.decode(item)
+    method.texts[item.index] = decoded.emitted
+    return item, decoded, steps
+
+
 @torch.inference_mode()
 def test_windows_emit_what_the_gate_saw(methods: Any) -> None:
     ar, oracle = methods("drafter.alpha=0.7")
@@ -88,9 +98,7 @@ def test_windows_emit_what_the_gate_saw(methods: Any) -> None:
 @torch.inference_mode()
 def test_depths_are_chosen_from_late_counters(methods: Any) -> None:
     ar, method = methods("drafter.alpha=0.7 engine.adaptive=true")
-    (item,) = method.subject.items
-    decoded, _ = method.decode(item)
-    method.texts[item.index] = decoded.emitted
+    item, decoded, _ = after_the_gate(method)
     timed = method.time(item)
     assert decoded.emitted == ar.subject.reference(item) and not method.departed
     assert 0 < timed.steps <= 8 and timed.tokens <= 8 and "adaptive: no drafts in" in method.why
@@ -99,9 +107,7 @@ def test_depths_are_chosen_from_late_counters(methods: Any) -> None:
 @torch.inference_mode()
 def test_the_host_runs_no_further_ahead_than_the_longest_text(methods: Any) -> None:
     _, method = methods("drafter.alpha=0.0 engine.adaptive=true")
-    (item,) = method.subject.items
-    decoded, steps = method.decode(item)
-    method.texts[item.index] = decoded.emitted
+    item, _, steps = after_the_gate(method)
     assert len(steps) == 8, "with nothing accepted a step emits one token"
     for _ in range(2):
         timed = method.time(item)
@@ -128,10 +134,9 @@ def test_a_window_drafts_what_the_gate_drafted_before_it_knew_better(methods: An
 @torch.inference_mode()
 def test_an_oracles_depths_are_timed_as_they_were_chosen(methods: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     _, method = methods("drafter.alpha=1.0 engine.adaptive=true")
-    (item,), subject = method.subject.items, method.subject
+    subject = method.subject
     subject.traces[0] = off_from(subject.traces[0], [2], subject.model.config.vocab_size)
-    decoded, _ = method.decode(item)
-    method.texts[item.index] = decoded.emitted
+    item, _, _ = after_the_gate(method)
     ran: list[int | None] = []
     advance = DeviceDecoding.advance
 
