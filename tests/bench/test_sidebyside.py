@@ -46,7 +46,7 @@ def fake(asked: Asked, name: str, records: list[Record], failing: str = "", depa
         cell, item = message["time"]
         asked.append((name, records[cell].method.verify, item))
         departed = "a window left the text" if records[cell].method.verify == departing else ""
-        times = {"seconds": 0.5, "tokens": 10, "steps": 4, "verify_us": 7.0, "commit_us": 8.0}
+        times = {"seconds": 0.5, "tokens": 10, "steps": 10, "verify_us": 7.0, "commit_us": 8.0}
         return {**times, "split_us": SPLIT, "departed": departed}
 
     return Side(name, {"cells": cells, "note": "", "env": dict(ENV), "config": "seed: 0\n"}, ask)
