@@ -19,7 +19,10 @@ from typing import Any
 
 from specla.bench.choice import TreeChoice
 from specla.bench.codec import MANY, decode, encode, measured, shortened
-from specla.bench.samples import KernelSample, Sample
+from specla.bench.samples import Decoding as Decoding
+from specla.bench.samples import Kernel as Kernel
+from specla.bench.samples import KernelSample as KernelSample
+from specla.bench.samples import Sample as Sample
 from specla.bench.samples import Split as Split
 from specla.bench.tally import Counts
 from specla.errors import SpeclaError, first_line
@@ -100,21 +103,6 @@ class Bytes:
     state: int | None = field(default=None, metadata=_COUNT)
     weights: int | None = field(default=None, metadata=_COUNT)
     moved_per_step: int | None = field(default=None, metadata=_COUNT)
-
-
-@dataclass(frozen=True)
-class Decoding:
-    """The performance of a decode that passed its gate."""
-
-    samples: tuple[Sample, ...]
-    counts: Counts
-
-
-@dataclass(frozen=True)
-class Kernel:
-    """The performance of one operation whose results were right."""
-
-    samples: tuple[KernelSample, ...]
 
 
 @dataclass(frozen=True, kw_only=True)

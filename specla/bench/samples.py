@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from specla.bench.codec import measured
+from specla.bench.tally import Counts
 
 
 @dataclass(frozen=True)
@@ -42,3 +43,18 @@ class KernelSample:
     time_us: float = field(metadata=measured())
     order: int = field(default=0, metadata=measured(least=0))
     baseline_us: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}), metadata=measured())
+
+
+@dataclass(frozen=True)
+class Decoding:
+    """The performance of a decode that passed its gate."""
+
+    samples: tuple[Sample, ...]
+    counts: Counts
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """The performance of one operation whose results were right."""
+
+    samples: tuple[KernelSample, ...]

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from specla.bench.record import SCHEMA, to_json
+from specla.bench.record import SCHEMA
 from specla.bench.store import CONFIG, DISPATCH, ENV, PROFILE, RECORDS, SUMMARY, json_text
 from specla.bench.summary import Document, DocumentStatus, overall_status
 from specla.errors import SpeclaError
@@ -119,10 +119,9 @@ def section_plots(section: Section, loaded: Loaded) -> list[Plot]:
 
 
 def _keep(run: Run, folder: Path) -> None:
-    """What a run was read from, a last line that was cut short too, so that a rebuilt report says so again."""
+    """What a run was read from, byte by byte, so that a rebuilt report says the same of it."""
     folder.mkdir(parents=True)
-    lines = "".join(to_json(record) + "\n" for record in run.records)
-    (folder / RECORDS).write_bytes(lines.encode() + run.tail)
+    (folder / RECORDS).write_bytes(run.data)
     for name in (ENV, CONFIG, DISPATCH, PROFILE):
         if (run.path / name).is_file():
             shutil.copyfile(run.path / name, folder / name)

@@ -13,8 +13,10 @@ import pandas as pd
 
 from specla.bench import stats
 from specla.bench.kernel_times import CellProfile, read_profiles
+from specla.bench.lines import RecordFile, read_records
+from specla.bench.manifest import read_manifest
 from specla.bench.record import Record, Status, latest
-from specla.bench.store import CONFIG, ENV, PROFILE, RECORDS, RecordFile, read_records
+from specla.bench.store import CONFIG, ENV, PROFILE, RECORDS
 from specla.bench.summary import Cell, build_cells, speedup_to_ar
 from specla.bench.words import dial_in
 from specla.errors import SpeclaError
@@ -37,8 +39,8 @@ class Run:
     env: Mapping[str, Any]
     notes: tuple[str, ...]
     """What is missing or was left out, one clear line each; empty for a whole run."""
-    tail: bytes
-    """What stands of a last record that was cut short."""
+    data: bytes
+    """Its records.jsonl, a last line that was cut short included."""
     profiles: tuple[CellProfile, ...] = ()
 
 
@@ -140,7 +142,10 @@ def _read_run(path: Path, name: str, found: RecordFile, done: Collection[str]) -
         raise SpeclaError(f"{path / ENV}: damaged ({error})") from None
     if not (path / CONFIG).is_file():
         notes.append(f"{CONFIG} is missing")
-    return Run(path, name, found.records, env, tuple(notes), found.tail, read_profiles(path / PROFILE))
+    if plan := read_manifest(path / CONFIG):
+        plan.check(found, str(path / RECORDS))
+        notes.extend(plan.missing(found, done))
+    return Run(path, name, found.records, env, tuple(notes), found.data, read_profiles(path / PROFILE))
 
 
 def _cell_row(index: int, record: Record, cell: Cell, run: Run) -> dict[str, Any]:

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from specla.bench import sidebyside
+from specla.bench.lines import read_records
 from specla.bench.record import KernelSample, Lossless, Method, Record, Sample, Status, to_json
 from specla.bench.side import Side, start_side
 from specla.bench.sidebyside import SIDE_BY_SIDE, Watch, measure_side_by_side
-from specla.bench.store import read_records
 from specla.bench.tally import Counts
 from specla.errors import MeasurementError, SpeclaError
 from tests.factory import ENV, ar_record, decode_record, unmeasured
