@@ -27,6 +27,8 @@ from specla.ops.sampling import Sampling
 from specla.ops.verify import get_verify
 from specla.topology import chain
 
+_PROBED = 8
+"""Tokens that tell a model whose logits are no numbers, before anything is measured."""
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
 
@@ -75,6 +77,11 @@ def load_target(settings: ModelSettings, dtype: torch.dtype, device: str, seed: 
     folder = model_folder(settings)
     tokenizer = TextTokenizer(folder, read_config(folder))
     return Target(load_model(folder, dtype, device), tokenizer, weights_digest(folder))
+
+
+def model_words(settings: ModelSettings) -> str:
+    """The words that a user would change to get another model: its folder, or its name where weights are random."""
+    return f"model={settings.name}" if settings.weights == "random" else f"model.path={settings.path}"
 
 
 @dataclass(frozen=True)
@@ -159,14 +166,28 @@ class Subject:
         size = self.settings.workload.batch
         return [self._item(i, self.prompts[i * size : (i + 1) * size]) for i in range(len(self.prompts) // size)]
 
-    def _item(self, index: int, prompts: Sequence[Prompt]) -> Item:
+    def require_sound(self) -> None:
+        """Raise SpeclaError where a prompt has no tokens, or the model makes no numbers of a few: nothing is kept."""
+        ids = [self._ids(prompt) for prompt in self.prompts]
+        self._prefill([ids[0][:_PROBED]], range(1))
+
+    def _ids(self, prompt: Prompt) -> list[int]:
         limit = self.settings.workload.prompt_tokens
-        ids = [self.target.tokenizer.encode(prompt.text)[-limit if limit else None :] for prompt in prompts]
-        empty = [prompt.id for prompt, tokens in zip(prompts, ids, strict=True) if not tokens]
-        if empty:
-            raise SpeclaError(f"workload={self.settings.workload.name}: prompt {empty[0]!r} has no tokens")
+        ids = self.target.tokenizer.encode(prompt.text)[-limit if limit else None :]
+        if not ids:
+            raise SpeclaError(f"workload={self.settings.workload.name}: prompt {prompt.id!r} has no tokens")
+        return ids
+
+    def _prefill(self, ids: Sequence[Sequence[int]], rows: range) -> Prefilled:
+        try:
+            return prefill(self.model, ids, self.sampling, rows)
+        except SpeclaError as error:
+            raise SpeclaError(f"{model_words(self.settings.model)}: {error}") from None
+
+    def _item(self, index: int, prompts: Sequence[Prompt]) -> Item:
         first_row = index * len(prompts)
-        start = prefill(self.model, ids, self.sampling, range(first_row, first_row + len(prompts)))
+        rows = range(first_row, first_row + len(prompts))
+        start = self._prefill([self._ids(prompt) for prompt in prompts], rows)
         return Item(index, tuple(p.id for p in prompts), tuple(p.category for p in prompts), start)
 
     @cached_property

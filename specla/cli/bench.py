@@ -77,7 +77,7 @@ def measure(
     from specla.bench.run import Observer, exit_status, prepare, run
     from specla.cli.results import print_results
 
-    prepared = prepare(planned)
+    prepared = prepare(planned, partly=True)
     with progress(command) as (total, tick):
         result = run(prepared, out, _slug(command, words), resume, Observer(log, total, tick))
     print_results(result.document)
