@@ -66,9 +66,16 @@ def json_text(value: object) -> str:
     return json.dumps(encode(value), indent=1, allow_nan=False, ensure_ascii=False) + "\n"
 
 
-def _missing(path: Path) -> list[Path]:
-    """A path, and those of the folders around it that are not there, the innermost first."""
+def missing(path: Path) -> list[Path]:
+    """A path, and those of the folders around it that are not there, the innermost first. Raises OSError."""
     return [one for one in (path, *path.parents) if not one.exists()]
+
+
+def remove_empty(folders: Iterable[Path]) -> None:
+    """Remove folders, the innermost first; one that something lies in stays."""
+    for folder in folders:
+        with suppress(OSError):
+            folder.rmdir()
 
 
 @dataclass
@@ -113,7 +120,7 @@ class RunFolder:
         run = cls(root / f"{slug}-{fingerprint[:12]}")
         made: list[Path] = []
         try:
-            made = _missing(run.path / RECORDS)
+            made = missing(run.path / RECORDS)
             run.path.mkdir(parents=True, exist_ok=True)
             run._file = FileIO(run.path / RECORDS, "ab")
             run._lock()
@@ -132,16 +139,14 @@ class RunFolder:
     def _undo(self, made: Sequence[Path]) -> None:
         """After `open` failed: close, and remove what it made."""
         self.close()
-        if self._elsewhere:
+        if not made or self._elsewhere:
             return
-        mine = [self.path / name for name in (CONFIG, ENV, LOG)] if self.path in made else []
-        for path in (*mine, *made):
-            # What cannot be removed, as a folder that something else lies in by now, stays.
-            with suppress(OSError):
-                if path.is_dir():
-                    path.rmdir()
-                elif path in mine or not path.stat().st_size:
-                    path.unlink()
+        with suppress(OSError):
+            # Not where another process has written it and gone.
+            if not made[0].stat().st_size:
+                for name in (RECORDS, CONFIG, ENV, LOG) if self.path in made else (RECORDS,):
+                    (self.path / name).unlink(missing_ok=True)
+        remove_empty(made[1:])
 
     def _lock(self) -> None:
         assert self._file is not None

@@ -13,7 +13,7 @@ from pathlib import Path
 import pandas as pd
 
 from specla.bench.record import SCHEMA
-from specla.bench.store import CONFIG, DISPATCH, ENV, PROFILE, RECORDS, SUMMARY, json_text
+from specla.bench.store import CONFIG, DISPATCH, ENV, PROFILE, RECORDS, SUMMARY, json_text, missing, remove_empty
 from specla.bench.summary import Document, DocumentStatus, overall_status
 from specla.errors import SpeclaError
 from specla.report.acceptance import acceptance_plot
@@ -51,7 +51,9 @@ def build_report(runs: Sequence[Path], out: Path) -> ReportResult:
     judged = judge_claims(loaded)
     document = report_document(loaded, judged)
     beside = out.parent / f".{out.name}.{os.getpid()}.new"
+    made: list[Path] = []
     try:
+        made = missing(out.parent)
         beside.mkdir(parents=True)
         _write(beside, loaded, judged, document)
         _swap(beside, out)
@@ -59,6 +61,7 @@ def build_report(runs: Sequence[Path], out: Path) -> ReportResult:
         raise SpeclaError(f"{out}: cannot be written ({error.strerror}); choose another folder") from None
     finally:
         shutil.rmtree(beside, ignore_errors=True)
+        remove_empty(made)
     return ReportResult(out, document)
 
 

@@ -19,6 +19,7 @@ from specla.bench.lines import read_records
 from specla.bench.record import Record, Status
 from specla.bench.store import RunFolder
 from specla.errors import SpeclaError
+from specla.report.build import build_report
 from tests.factory import ENV, decode_record, unmeasured
 
 
@@ -48,6 +49,7 @@ def failing(place: str, code: int) -> Iterator[None]:
         "lock": (fcntl, "flock"),
         "fsync": (os, "fsync"),
         "rename": (os, "replace"),
+        "write": (Path, "write_text"),
     }[place]
     with patch.object(target, name, fail):
         yield
@@ -100,6 +102,14 @@ def test_a_second_writer_takes_nothing_away(tmp_path: Path) -> None:
         assert contents(tmp_path) == before
         run.append(cell(1))
     assert list(opened(tmp_path).finished) == ["1a"]
+
+
+def test_a_report_that_cannot_be_written_leaves_nothing(tmp_path: Path) -> None:
+    with opened(tmp_path / "runs") as run:
+        run.append(cell(1))
+    with failing("write", errno.ENOSPC), pytest.raises(SpeclaError, match="No space left"):
+        build_report([run.path], tmp_path / "some" / "reports" / "one")
+    assert [path.name for path in tmp_path.iterdir()] == ["runs"]
 
 
 class Full(FileIO):
