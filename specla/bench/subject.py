@@ -18,6 +18,7 @@ from specla.engine.decode import Decoding, Prefilled, StopRule, prefill
 from specla.engine.device import DeviceDecoding, How
 from specla.engine.recovery import Recovery
 from specla.errors import SpeclaError
+from specla.models.chat import ChatTemplate, read_chat_template
 from specla.models.checkpoint import load_model, random_model, read_config, resolve_folder, weights_digest
 from specla.models.drafter import DrafterConfig
 from specla.models.drafter_checkpoint import drafter_digest, random_drafter
@@ -56,25 +57,27 @@ def resolve_dtype(name: str, device: str) -> torch.dtype:
 
 @dataclass(frozen=True)
 class Target:
-    """A loaded model and its tokenizer; `digest` is of the weights."""
+    """A loaded model, its tokenizer and its chat template, if it has one; `digest` is of the weights."""
 
     model: GatedDeltaNetLM
     tokenizer: Tokenizer
     digest: str
+    chat: ChatTemplate | None = None
 
 
 def load_target(settings: ModelSettings, dtype: torch.dtype, device: str, seed: int) -> Target:
     """Load the model of a cell.
 
     Raises:
-        SpeclaError: no checkpoint, a damaged one, or one whose vocabulary does not fit its tokenizer.
+        SpeclaError: no checkpoint, a damaged one or chat template, or a vocabulary that does not fit its tokenizer.
     """
     if settings.weights == "random":
         config, (digest, _) = model_config(settings), model_identity(settings, seed)
         return Target(random_model(config, dtype, device, seed), ByteTokenizer(config), digest)
     folder = model_folder(settings)
     tokenizer = TextTokenizer(folder, read_config(folder))
-    return Target(load_model(folder, dtype, device), tokenizer, weights_digest(folder))
+    chat = read_chat_template(folder)
+    return Target(load_model(folder, dtype, device), tokenizer, weights_digest(folder), chat)
 
 
 @dataclass(frozen=True)
@@ -107,6 +110,9 @@ class Subject:
         settings: of any cell that decodes this subject; sampling, workload and seed count.
         depth: levels of the deepest draft; an oracle's trace is that much longer than the text.
         prompts: in place of the workload's.
+
+    Raises:
+        SpeclaError: the prompts cannot be had, one of them has no tokens, or a chat template refuses one.
     """
 
     def __init__(self, target: Target, settings: Settings, depth: int, prompts: Sequence[Prompt] | None = None) -> None:
@@ -114,6 +120,7 @@ class Subject:
         self._ar: DeviceDecoding | None = None
         self.sampling = Sampling(settings.sampling.temperature, settings.sampling.top_p, settings.seed)
         self.prompts = list(prompts) if prompts is not None else load_prompts(settings.workload)
+        self._ids = [self._encoded(prompt) for prompt in self.prompts]
         eos = target.model.config.eos_token_id
         assert settings.workload.max_new_tokens is not None
         self._aligned: dict[DrafterSettings, AlignedNetwork] = {}
@@ -128,7 +135,9 @@ class Subject:
     @property
     def digest(self) -> str:
         """sha256 of weights and prompts, the weights of trained drafters among them."""
-        inputs = (self.target.digest, prompts_digest(self.prompts), *self._drafters)
+        chat = self.target.chat
+        template = [chat.digest] if chat is not None and self._has_turns else []
+        inputs = (self.target.digest, prompts_digest(self.prompts), *template, *self._drafters)
         return hashlib.sha256(" ".join(inputs).encode()).hexdigest()
 
     def aligned(self, drafter: DrafterSettings) -> AlignedNetwork:
@@ -159,13 +168,33 @@ class Subject:
         size = self.settings.workload.batch
         return [self._item(i, self.prompts[i * size : (i + 1) * size]) for i in range(len(self.prompts) // size)]
 
+    @property
+    def _has_turns(self) -> bool:
+        return any(prompt.turns for prompt in self.prompts)
+
+    @property
+    def notes(self) -> list[str]:
+        """How conversations became texts, where there are any."""
+        if not self._has_turns:
+            return []
+        chat = self.target.chat
+        how = "joined by blank lines: the model has no chat template"
+        if chat is not None:
+            how = f"put together by the chat template of {chat.file}"
+        return [f"workload={self.settings.workload.name}: turns are {how}"]
+
+    def _encoded(self, prompt: Prompt) -> list[int]:
+        """The last `prompt_tokens` of a prompt, a conversation as the model's chat template puts it."""
+        chat, workload = self.target.chat, self.settings.workload
+        text = prompt.text if chat is None or not prompt.turns else chat.render(prompt.turns)
+        ids = self.target.tokenizer.encode(text)[-workload.prompt_tokens if workload.prompt_tokens else None :]
+        if not ids:
+            raise SpeclaError(f"workload={workload.name}: prompt {prompt.id[:60]!r} has no tokens")
+        return ids
+
     def _item(self, index: int, prompts: Sequence[Prompt]) -> Item:
-        limit = self.settings.workload.prompt_tokens
-        ids = [self.target.tokenizer.encode(prompt.text)[-limit if limit else None :] for prompt in prompts]
-        empty = [prompt.id for prompt, tokens in zip(prompts, ids, strict=True) if not tokens]
-        if empty:
-            raise SpeclaError(f"workload={self.settings.workload.name}: prompt {empty[0]!r} has no tokens")
         first_row = index * len(prompts)
+        ids = self._ids[first_row : first_row + len(prompts)]
         start = prefill(self.model, ids, self.sampling, range(first_row, first_row + len(prompts)))
         return Item(index, tuple(p.id for p in prompts), tuple(p.category for p in prompts), start)
 

@@ -65,11 +65,12 @@ def measure(
     """What every measuring command does with its words."""
     # Hydra takes a moment to load: not for --help.
     from specla.bench.plan import composed_yaml, plan
+    from specla.bench.workloads.check import check_prompts
 
     if cfg:
         typer.echo(composed_yaml(command, words, config_dir), nl=False)
         return
-    planned = plan(command, words, config_dir)
+    planned = check_prompts(plan(command, words, config_dir), fetch=not dry_run)
     if dry_run:
         _dry_run(planned, json)
         return
@@ -132,10 +133,8 @@ def _dry_run(planned: "Plan", json: bool) -> None:
     from specla.bench.machine import cpu_model
     from specla.bench.planned import planned_record
     from specla.bench.summary import build_document
-    from specla.bench.workloads.check import check_prompts
     from specla.cli.results import print_plan
 
-    check_prompts(planned)
     # Torch reads a drafter; a plan without one is listed without it.
     trained = any(cell.status == "pending" and cell.method.drafter == "aligned" for cell in planned.cells)
     unseen: list[str] = []

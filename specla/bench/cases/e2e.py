@@ -93,6 +93,8 @@ class EndToEnd(Work):
         self, todo: Sequence[Cell], planned: Mapping[str, Record], instruments: Instruments, events: Events
     ) -> None:
         # AR is timed beside whatever it is compared with, and is recorded again where it had a result.
+        for note in self.subject.notes:
+            events.log(note)
         settled, records = self.settle(todo, planned, instruments, events)
         run_cells([self.baseline, *settled], self.subject, records, instruments, events)
 
