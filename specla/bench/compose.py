@@ -79,6 +79,10 @@ class Composer:
             return self._parser.parse_overrides([word])[0]
         except HydraException:
             return None
+        except RecursionError:
+            raise SpeclaError(f"{printable(word)}: brackets nested deeper than any dial's value") from None
+        except ValueError:
+            raise SpeclaError(f"{printable(word)}: a number of more digits than Python reads") from None
 
     def compose(self, choices: tuple[str, ...]) -> Composed:
         """Compose by `group=option` words alone; Hydra itself has no word for `experiment=null`, the default."""

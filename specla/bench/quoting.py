@@ -85,13 +85,17 @@ def how_to_quote(key: str, text: str) -> str:
     """What to type for a value that the grammar does not take."""
     if len(text) > MOST_SHOWN:
         return "put text with other characters than letters, digits and / . : _ - in quotes"
-    word = shlex.quote(f"{key}={spell(text)}")
-    each = "" if "," not in text else f"; of several, each: {shlex.quote(_each(key, text))}"
-    return f"to mean this text, quote it within the word: {word}{each}"
+    told = f"to mean this text, quote it within the word: {_in_a_shell(key, spell(text))}"
+    if "," in text:
+        pieces = ",".join(spell(piece.strip()) for piece in text.split(","))
+        told += f"; to mean several, each: {_in_a_shell(key, pieces)}"
+    return told
 
 
-def _each(key: str, text: str) -> str:
-    return f"{key}={','.join(spell(piece.strip()) for piece in text.split(','))}"
+def _in_a_shell(key: str, value: str) -> str:
+    """A word as a shell takes it; in double quotes, which read best about single ones, where they hold it all."""
+    word = f"{key}={value}"
+    return shlex.quote(word) if re.search(r'["$`\\!]', word) or not word.isprintable() else f'"{word}"'
 
 
 def printable(word: str) -> str:

@@ -2,7 +2,7 @@
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import torch
@@ -77,7 +77,7 @@ def load_target(settings: ModelSettings, dtype: torch.dtype, device: str, seed: 
     folder = model_folder(settings)
     tokenizer = TextTokenizer(folder, read_config(folder))
     chat = read_chat_template(folder)
-    return Target(load_model(folder, dtype, device), tokenizer, weights_digest(folder), chat)
+    return Target(load_model(folder, dtype, device), tokenizer, weights_digest(folder), chat=chat)
 
 
 @dataclass(frozen=True)
@@ -119,7 +119,8 @@ class Subject:
         self.target, self.settings, self.depth = target, settings, depth
         self._ar: DeviceDecoding | None = None
         self.sampling = Sampling(settings.sampling.temperature, settings.sampling.top_p, settings.seed)
-        self.prompts = list(prompts) if prompts is not None else load_prompts(settings.workload)
+        given = list(prompts) if prompts is not None else load_prompts(settings.workload)
+        self.prompts = [self._put(prompt) for prompt in given]
         self._ids = [self._encoded(prompt) for prompt in self.prompts]
         eos = target.model.config.eos_token_id
         assert settings.workload.max_new_tokens is not None
@@ -135,9 +136,7 @@ class Subject:
     @property
     def digest(self) -> str:
         """sha256 of weights and prompts, the weights of trained drafters among them."""
-        chat = self.target.chat
-        template = [chat.digest] if chat is not None and self._has_turns else []
-        inputs = (self.target.digest, prompts_digest(self.prompts), *template, *self._drafters)
+        inputs = (self.target.digest, prompts_digest(self.prompts), *self._drafters)
         return hashlib.sha256(" ".join(inputs).encode()).hexdigest()
 
     def aligned(self, drafter: DrafterSettings) -> AlignedNetwork:
@@ -169,13 +168,9 @@ class Subject:
         return [self._item(i, self.prompts[i * size : (i + 1) * size]) for i in range(len(self.prompts) // size)]
 
     @property
-    def _has_turns(self) -> bool:
-        return any(prompt.turns for prompt in self.prompts)
-
-    @property
     def notes(self) -> list[str]:
         """How conversations became texts, where there are any."""
-        if not self._has_turns:
+        if not any(prompt.turns for prompt in self.prompts):
             return []
         chat = self.target.chat
         how = "joined by blank lines: the model has no chat template"
@@ -183,11 +178,19 @@ class Subject:
             how = f"put together by the chat template of {chat.file}"
         return [f"workload={self.settings.workload.name}: turns are {how}"]
 
+    def _put(self, prompt: Prompt) -> Prompt:
+        """A prompt, its text that of the model's chat template where it is a conversation: so a digest covers both."""
+        if self.target.chat is None or not prompt.turns:
+            return prompt
+        try:
+            return replace(prompt, text=self.target.chat.render(prompt.turns))
+        except SpeclaError as problem:
+            raise SpeclaError(f"workload={self.settings.workload.name}: prompt {prompt.id[:60]!r}: {problem}") from None
+
     def _encoded(self, prompt: Prompt) -> list[int]:
-        """The last `prompt_tokens` of a prompt, a conversation as the model's chat template puts it."""
-        chat, workload = self.target.chat, self.settings.workload
-        text = prompt.text if chat is None or not prompt.turns else chat.render(prompt.turns)
-        ids = self.target.tokenizer.encode(text)[-workload.prompt_tokens if workload.prompt_tokens else None :]
+        """The last `prompt_tokens` tokens of a prompt."""
+        workload = self.settings.workload
+        ids = self.target.tokenizer.encode(prompt.text)[-workload.prompt_tokens if workload.prompt_tokens else None :]
         if not ids:
             raise SpeclaError(f"workload={workload.name}: prompt {prompt.id[:60]!r} has no tokens")
         return ids

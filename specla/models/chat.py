@@ -3,7 +3,6 @@
 A template is remote data: whatever goes wrong in one is one line. No torch.
 """
 
-import hashlib
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -46,11 +45,6 @@ class ChatTemplate:
     file: str
     text: str = field(repr=False)
     tokens: tuple[tuple[str, str], ...] = ()
-
-    @property
-    def digest(self) -> str:
-        """sha256 of the template and its tokens."""
-        return hashlib.sha256(json.dumps([self.text, self.tokens]).encode()).hexdigest()
 
     def render(self, turns: Sequence[Turn]) -> str:
         """The text of a conversation, up to where the model is to answer.

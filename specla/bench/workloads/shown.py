@@ -10,11 +10,23 @@ MOST_SHOWN = 60
 MOST_NAMES = 8
 """Names that a message lists."""
 
-_SHORT = reprlib.Repr()
-_SHORT.maxlevel, _SHORT.maxlist, _SHORT.maxdict = 4, 4, 4
-_SHORT.maxstring = _SHORT.maxlong = _SHORT.maxother = 2 * MOST_SHOWN
-_KEYS_SHOWN = 4
-"""Of an object: `reprlib` would sort all of them to show as many."""
+
+class _Short(reprlib.Repr):
+    """Short forms whose work is short too; objects keep the order of their keys."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.maxlevel, self.maxlist, self.maxdict = 4, 4, 4
+        self.maxstring = self.maxlong = self.maxother = 2 * MOST_SHOWN
+
+    def repr_dict(self, x: dict[Any, Any], level: int) -> str:
+        if level <= 0 and x:
+            return "{...}"
+        pairs = [f"{self.repr1(k, level - 1)}: {self.repr1(v, level - 1)}" for k, v in islice(x.items(), self.maxdict)]
+        return "{" + ", ".join(pairs + ["..."] * (len(x) > self.maxdict)) + "}"
+
+
+_SHORT = _Short()
 
 
 def quoted(text: str) -> str:
@@ -50,7 +62,7 @@ def described(value: Any) -> str:
         return f"{str(value).lower()}, a truth value"
     if isinstance(value, int | float):
         return f"{_start(value)}, a number"
-    kind = {"dict": "object", "tuple": "list"}.get(type(value).__name__, type(value).__name__)
+    kind = {"dict": "object", "tuple": "list", "bytes": "byte string"}.get(type(value).__name__, type(value).__name__)
     article = "an" if kind[0] in "aeiou" else "a"
     size = f" of {len(value):,}" if isinstance(value, Sized) else ""
     return f"{article} {kind}{size}, {_start(value)}"
@@ -67,8 +79,6 @@ def repeated(names: Iterable[str]) -> str | None:
 
 
 def _start(value: Any) -> str:
-    if isinstance(value, dict):
-        value = dict(islice(value.items(), _KEYS_SHOWN))
     try:
         text = _SHORT.repr(value)
     except Exception as error:  # what a foreign type's repr raises is not known
