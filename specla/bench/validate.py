@@ -198,6 +198,11 @@ def show(value: Any) -> str:
     return f"{value:g}" if isinstance(value, float) and float(f"{value:g}") == value else str(value)
 
 
+def escaped(text: str) -> str:
+    """A text that fits a line: what cannot be printed is escaped, and the rest is as it was."""
+    return "".join(one if one.isprintable() else ascii(one)[1:-1] for one in text)
+
+
 def _validate_model(settings: Settings) -> None:
     model = settings.model
     if model.num_v_heads % model.num_heads:

@@ -23,6 +23,8 @@ TEXT = Prompt("text", "all", "Hello")
 class Characters:
     """A token a character; `?` has none."""
 
+    digest = "characters"
+
     def encode(self, text: str) -> list[int]:
         return [ord(character) for character in text if character != "?"]
 
@@ -35,7 +37,7 @@ def settings(*words: str) -> Settings:
 
 
 def subject(chat: ChatTemplate | None, *prompts: Prompt, words: tuple[str, ...] = ()) -> Subject:
-    model: Any = SimpleNamespace(config=SimpleNamespace(eos_token_id=None))
+    model: Any = SimpleNamespace(config=SimpleNamespace(eos_token_id=()))
     return Subject(Target(model, Characters(), "digest", chat=chat), settings(*words), 2, prompts)
 
 

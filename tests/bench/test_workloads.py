@@ -7,6 +7,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
+import datasets
 import pytest
 
 from specla.bench.plan import plan
@@ -168,6 +169,27 @@ def test_too_few_prompts_and_unknown_categories(tmp_path: Path) -> None:
         load(name="heldout", categories=("poems",))
     with pytest.raises(SpeclaError, match="no such file"):
         load(name="human-eval", path=str(tmp_path / "nowhere.jsonl"))
+
+
+def test_data_sets_of_the_hub(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = list[tuple[str, str | None, str]]()
+
+    def given(name: str, subset: str | None, split: str) -> datasets.Dataset:
+        asked.append((name, subset, split))
+        if name != "owner/whole":
+            raise FileNotFoundError(f"{name} is not there\nand more")
+        return datasets.Dataset.from_dict({"prompt": ["null", "2024-01-01", None], "category": ["a", None, "b"]})
+
+    monkeypatch.setattr(datasets, "load_dataset", given)
+    found = choose_prompts(WorkloadSettings(name="dataset", dataset="owner/whole", subset="main", split="test"))
+    assert [(prompt.text, prompt.category) for prompt in found.prompts] == [("null", "a"), ("2024-01-01", "all")]
+    assert found.notes == ("workload.dataset=owner/whole: 1 of 3 rows hold no text (row 3) and are left out",)
+    told = r"workload.dataset=owner/gone: cannot be loaded \(owner/gone is not there\)$"
+    with pytest.raises(SpeclaError, match=told):
+        choose_prompts(WorkloadSettings(name="dataset", dataset="owner/gone"))
+    planned = plan("bench e2e", ["workload=dataset", "workload.dataset=owner/whole", "workload.prompts=null"])
+    assert "1 of 3 rows hold no text" in check_prompts(planned, fetch=True).notes[0]
+    assert asked == [("owner/whole", "main", "test"), ("owner/gone", None, "train"), ("owner/whole", None, "train")]
 
 
 def test_the_digest_covers_turns() -> None:

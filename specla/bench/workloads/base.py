@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from specla.bench.settings import WorkloadSettings
-from specla.bench.workloads.shown import listed
+from specla.bench.workloads.shown import listed, quoted
 from specla.errors import SpeclaError
 from specla.models.chat import Turn
 
@@ -107,7 +107,7 @@ def _mixed(settings: WorkloadSettings) -> tuple[list[Prompt], tuple[str, ...]]:
         unknown = [name for name in settings.categories if name not in places]
         if unknown:
             raise SpeclaError(
-                f"workload.categories: no {unknown[0]!r} in {settings.name}; give some of {listed(places)}"
+                f"workload.categories: no {quoted(unknown[0])} in {settings.name}; give some of {listed(places)}"
             )
         places = {category: place for place, category in enumerate(dict.fromkeys(settings.categories))}
     earlier, turns = Counter[str](), list[tuple[int, int, Prompt]]()

@@ -9,10 +9,11 @@ from collections.abc import Callable, Container, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from specla.bench.validate import escaped
 from specla.bench.workloads.parse import DamageError, Found, json_document, json_lines, separated, text_lines
-from specla.bench.workloads.shown import described, listed, name_shown, path_shown, repeated
+from specla.bench.workloads.shown import described, listed, name_shown, reason, repeated
 from specla.bench.workloads.unpack import MOST_BYTES, PACKED, file_bytes, unpacked
-from specla.errors import SpeclaError, first_line
+from specla.errors import SpeclaError
 
 _PARSERS: dict[str, Callable[[str], Found]] = {
     ".jsonl": json_lines,
@@ -94,7 +95,7 @@ def rows_of(data: bytes, name: str, wanted: Container[str] | None = None, most: 
     Raises:
         SpeclaError: the ending is none of ENDINGS, or the bytes are not what it says, or hold no rows.
     """
-    where = f"workload.path={path_shown(name)}"
+    where = f"workload.path={escaped(name)}"
     stem, ending = os.path.splitext(name.lower())
     packing = ending if ending in PACKED else ""
     if packing:
@@ -160,7 +161,7 @@ def _parquet(data: bytes, where: str, wanted: Container[str] | None, most: int) 
     except SpeclaError:
         raise
     except Exception as damage:  # Arrow raises many types for a malformed file
-        raise SpeclaError(f"{where}: cannot be read as Parquet ({first_line(damage)[:200]})") from None
+        raise SpeclaError(f"{where}: cannot be read as Parquet ({reason(damage)})") from None
     if not rows:
         raise SpeclaError(f"{where}: holds the columns {listed(columns)} and no rows")
     return Table(where, rows, columns)

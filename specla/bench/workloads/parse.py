@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from specla.bench.workloads.shown import described, listed, name_shown, repeated
+from specla.bench.workloads.shown import described, listed, name_shown, reason, repeated
 
 TEXT_COLUMN = "text"
 """The column of rows that are nothing but a text."""
@@ -104,7 +104,7 @@ def _cells(text: str, delimiter: str) -> Iterator[tuple[str, list[str]]]:
             cells = next(reader, None)
         except csv.Error as error:
             open_quote = "unexpected end" in str(error)
-            what = "a quote opens in this row and is never closed" if open_quote else f"not CSV ({error})"
+            what = "a quote opens in this row and is never closed" if open_quote else f"not CSV ({reason(error)})"
             raise DamageError(f"line {start:,}: {what}") from None
         finally:
             csv.field_size_limit(usual)
@@ -143,8 +143,8 @@ def _told(error: Exception, place: str) -> str:
     if isinstance(error, json.JSONDecodeError):
         place = place or f"line {error.lineno:,}"
         return f"{place}: not JSON ({error.msg}, column {error.colno:,})"
-    reason = "nested too deeply" if isinstance(error, RecursionError) else str(error)[:200]
-    return f"{place}{': ' * bool(place)}not JSON that can be read ({reason or 'out of memory'})"
+    why = "nested too deeply" if isinstance(error, RecursionError) else reason(error)
+    return f"{place}{': ' * bool(place)}not JSON that can be read ({why})"
 
 
 def _row(value: Any, place: str, wanted: str) -> dict[str, Any]:

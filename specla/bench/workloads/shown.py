@@ -5,8 +5,13 @@ from collections.abc import Iterable, Sized
 from itertools import islice
 from typing import Any
 
+from specla.bench.validate import escaped
+from specla.errors import first_line
+
 MOST_SHOWN = 60
 """Characters of a value that a message quotes."""
+MOST_REASON = 200
+"""Characters of what a library says is wrong."""
 MOST_NAMES = 8
 """Names that a message lists."""
 
@@ -40,11 +45,6 @@ def name_shown(text: str) -> str:
     return text if plain and not {"'", '"', ",", ";"} & set(text) else quoted(text)
 
 
-def path_shown(path: str) -> str:
-    """A path in full, escaped where it does not fit a line."""
-    return path if path.isprintable() else ascii(path)
-
-
 def listed(names: Iterable[str]) -> str:
     """The first MOST_NAMES names, and how many more there are."""
     known = list(names)
@@ -66,6 +66,11 @@ def described(value: Any) -> str:
     article = "an" if kind[0] in "aeiou" else "a"
     size = f" of {len(value):,}" if isinstance(value, Sized) else ""
     return f"{article} {kind}{size}, {_start(value)}"
+
+
+def reason(error: BaseException) -> str:
+    """What an error of a library says, its first line, escaped and cut: it may quote the file."""
+    return escaped(first_line(error)[:MOST_REASON])
 
 
 def repeated(names: Iterable[str]) -> str | None:

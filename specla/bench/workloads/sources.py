@@ -13,8 +13,8 @@ from specla.bench.workloads.base import Prompt
 from specla.bench.workloads.conversation import FIRST, NoPromptError, as_name, read_prompt
 from specla.bench.workloads.files import Row, Table, file_rows, rows_of
 from specla.bench.workloads.parse import CONVERSATIONS, TEXTS
-from specla.bench.workloads.shown import name_shown
-from specla.errors import SpeclaError, first_line
+from specla.bench.workloads.shown import name_shown, reason
+from specla.errors import SpeclaError
 from specla.models.chat import plain
 
 _PLACES_SHOWN = 5
@@ -81,8 +81,21 @@ def read_source(settings: WorkloadSettings) -> tuple[list[Prompt], tuple[str, ..
 
 @lru_cache(maxsize=4)
 def _read(settings: WorkloadSettings, stamp: tuple[int, ...]) -> tuple[tuple[Prompt, ...], tuple[str, ...]]:
+    prompts, notes = prompts_in(_table(settings, WORKLOADS[settings.name]), settings)
+    return tuple(prompts), notes
+
+
+def prompts_in(table: Table, settings: WorkloadSettings) -> tuple[list[Prompt], tuple[str, ...]]:
+    """The prompts of a table's rows in their order, and what was left out, a line each.
+
+    Args:
+        table: as a file or the hub gave it.
+        settings: whose name, column and turns say what a row is.
+
+    Raises:
+        SpeclaError: a row is no prompt, or all are blank.
+    """
     names, prompts, blank = WORKLOADS[settings.name], list[Prompt](), list[str]()
-    table = _table(settings, names)
     column = settings.column or next((name for name in names.columns if name in table.columns), names.columns[0])
     taken = set[str]()
     for index, row in enumerate(table.rows):
@@ -96,12 +109,12 @@ def _read(settings: WorkloadSettings, stamp: tuple[int, ...]) -> tuple[tuple[Pro
         taken.add(prompt.id)
         prompts.append(prompt)
     if not blank:
-        return tuple(prompts), ()
+        return prompts, ()
     places = ", ".join(blank[:_PLACES_SHOWN]) + ", ..." * (len(blank) > _PLACES_SHOWN)
     told = f"{len(blank):,} of {len(table.rows):,} rows hold no text ({places})"
     if not prompts:
         raise SpeclaError(f"{table.where}: holds no prompts; {told}")
-    return tuple(prompts), (f"{table.where}: {told} and are left out",)
+    return prompts, (f"{table.where}: {told} and are left out",)
 
 
 def _prompt(table: Table, row: Row, column: str, index: int, settings: WorkloadSettings, names: Names) -> Prompt | None:
@@ -159,8 +172,8 @@ def _hub_table(settings: WorkloadSettings) -> Table:
         columns = tuple(loaded.column_names)
         rows = [Row(values, f"row {number:,}") for number, values in enumerate(loaded, start=1)]
     except Exception as problem:  # the hub, its files and their readers raise many types
-        reason = first_line(problem)[:300]
-        raise SpeclaError(f"{where}: cannot be loaded ({reason})") from None
+        told = reason(problem)
+        raise SpeclaError(f"{where}: cannot be loaded ({told})") from None
     if not rows:
         raise SpeclaError(f"{where}: holds no rows")
     return Table(where, rows, columns)

@@ -10,8 +10,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from specla.bench.workloads.shown import path_shown
-from specla.errors import SpeclaError, first_line
+from specla.bench.validate import escaped
+from specla.bench.workloads.shown import reason
+from specla.errors import SpeclaError
 
 MOST_BYTES = 1 << 30
 """Of a file, packed or not: the largest published prompt files are two thirds of it, and it fits a laptop's memory."""
@@ -40,7 +41,7 @@ def file_bytes(name: str) -> bytes:
     Raises:
         SpeclaError: there is no such file, it is no ordinary one, it cannot be read, or it is larger than MOST_BYTES.
     """
-    where = f"workload.path={path_shown(name)}"
+    where = f"workload.path={escaped(name)}"
     try:
         path = Path(name).expanduser()
         found = path.stat()
@@ -56,8 +57,8 @@ def file_bytes(name: str) -> bytes:
     except FileNotFoundError:
         raise SpeclaError(f"{where}: no such file") from None
     except (OSError, ValueError, RuntimeError) as problem:
-        reason = os.strerror(problem.errno) if isinstance(problem, OSError) and problem.errno else first_line(problem)
-        raise SpeclaError(f"{where}: cannot be read ({reason})") from None
+        known = isinstance(problem, OSError) and problem.errno
+        raise SpeclaError(f"{where}: cannot be read ({os.strerror(known) if known else reason(problem)})") from None
     if len(data) > MOST_BYTES:
         raise SpeclaError(f"{where}: is over {MOST_BYTES:,} bytes; give a part of it")
     return data
@@ -84,5 +85,5 @@ def unpacked(data: bytes, ending: str, where: str, most: int) -> bytes:
             if size > most:
                 raise SpeclaError(f"{where}: unpacks to over {most:,} bytes; give a part of it")
     except (OSError, EOFError, ValueError, MemoryError, zlib.error, lzma.LZMAError) as damage:
-        raise SpeclaError(f"{where}: cannot be unpacked as {ending[1:]} ({first_line(damage)[:200]})") from None
+        raise SpeclaError(f"{where}: cannot be unpacked as {ending[1:]} ({reason(damage)})") from None
     return b"".join(chunks)

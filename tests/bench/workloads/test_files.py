@@ -16,8 +16,10 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from pyarrow import parquet
 
+from specla.bench.settings import WorkloadSettings
 from specla.bench.workloads import unpack
 from specla.bench.workloads.files import ENDINGS, Table, file_rows, rows_of
+from specla.bench.workloads.sources import prompts_in
 from specla.bench.workloads.unpack import PACKED
 from specla.errors import SpeclaError
 
@@ -140,6 +142,7 @@ def test_a_giant_cell_of_parquet_is_not_unpacked() -> None:
         ("a.csv", b'id,prompt\n1,"a\nb"\n2\n', "line 4: has 1 cells, the header 2"),
         ("a.csv", b'prompt\nok\n"open\nand on\n', "line 3: a quote opens in this row and is never closed"),
         ("a.csv", b'prompt\n"a"b\n', "line 2: not CSV ("),
+        ("a.tsv", b'prompt\n"a"b\n', "line 2: not CSV ('\\t' expected after"),
         ("a.jsonl", b'{"prompt": "a"}\n{"prompt": "b"\n', "line 2: not JSON (Expecting ',' delimiter, column 15)"),
         ("a.jsonl", b'{"a": 1}\n[{"prompt": "a"}]\n', "line 2: holds a list of 1, [{'prompt': 'a'}]; JSON lines"),
         ("a.jsonl", b'{"a": 1}\n12\n', "line 2: holds 12, a number; JSON lines have an object in each line"),
@@ -243,10 +246,12 @@ def test_what_is_no_ordinary_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 def test_any_bytes_are_rows_or_a_line(data: bytes, ending: str) -> None:
     line = ""
     try:
-        assert all(row.place for row in rows_of(data, f"a{ending}").rows)
+        table = rows_of(data, f"a{ending}")
+        assert all(row.place for row in table.rows)
+        prompts_in(table, WorkloadSettings(name="dataset", turns="all"))
     except SpeclaError as error:
         line = str(error)
-    assert len(line) < MOST_LINE and (line.isprintable() or not line)
+    assert len(line) < MOST_LINE and line.isprintable()
 
 
 def test_reading_imports_no_torch() -> None:
