@@ -95,13 +95,13 @@ class Composer:
         """The settings of these options with these `key=value` words applied, names and ranges unchecked."""
         config = self.compose(choices).config.copy()
         for word in values:
-            key, _, text = word.partition("=")
+            key = word.partition("=")[0]
             if word not in self._values:
                 self._values[word] = _typed(key, self.parse(word).value())
             try:
                 OmegaConf.update(config, key, self._values[word], merge=True)
             except OmegaConfBaseException as error:
-                raise SpeclaError(f"{key}={text}: give {_expected(key)}") from error
+                raise SpeclaError(f"{printable(word)}: give {_expected(key)}") from error
         try:
             schema = OmegaConf.to_object(config)
         except OmegaConfBaseException as error:

@@ -60,8 +60,9 @@ def helped(key: str, text: str, parse: Callable[[str], Override | None]) -> Over
     if not text or value == "":
         raise SpeclaError(f"{key}=: is empty; give a path, or null for none")
     if (override is None and len(pieces) == 1) or (lone and value is not None and not isinstance(value, str)):
-        # Not by `spell`: of what is no file here, an interpolation is one.
-        return parse(f"{key}={QuotedString(text, Quote.single).with_quotes()}")
+        # Of what is no file here, an interpolation is one.
+        interpolates = re.search(r"\$\{[^}]+\}", text)
+        return parse(f"{key}={QuotedString(text, Quote.single).with_quotes() if interpolates else spell(text)}")
     return override
 
 
@@ -83,7 +84,7 @@ def path_text(key: str, text: str) -> str | None:
 
 def how_to_quote(key: str, text: str) -> str:
     """What to type for a value that the grammar does not take."""
-    if len(text) > MOST_SHOWN:
+    if len(text) > MOST_SHOWN or not text.isprintable():
         return "put text with other characters than letters, digits and / . : _ - in quotes"
     told = f"to mean this text, quote it within the word: {_in_a_shell(key, spell(text))}"
     if "," in text:

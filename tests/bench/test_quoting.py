@@ -20,6 +20,7 @@ from specla.train.options import target_options
 ODD = [
     "/x/epoch=3-step=100", "(", "{", "/x/{a}", "#1", "a&b", "it's", "Grüße", "a b", "~/models/x", "/x/[draft]", "日本",
     'say "hi"', "a!b;c", "C:\\dir\\", "1e3", "007", "1_000", "true", "[a]", "{a:1}", "'/x/a", "a^b|c<d>", "@x", "+x",
+    "/x/${", "$",
 ]  # fmt: skip
 
 
@@ -86,6 +87,7 @@ def test_what_exists_is_that_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
             "workload.column=Frage (deutsch): not in Hydra's grammar; to mean this text, quote it within the word: "
             "\"workload.column='Frage (deutsch)'\"",
         ),
+        ("workload.column=a\n(", "workload.column=a\\n(: not in Hydra's grammar; put text with other characters than"),
         ("seed=1,,2", "seed=1,,2: not in Hydra's grammar; give one value, or several as in a,b"),
         ("model.path=\udcff", "model.path=\\udcff: not UTF-8; rename what it names"),
         ("seed=" + "[" * 5000, "seed=[[["),

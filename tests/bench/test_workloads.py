@@ -61,7 +61,7 @@ def test_copies_of_published_questions(tmp_path: Path) -> None:
     assert load(name="human-eval", path=str(tmp_path / "code.jsonl"))[0] == Prompt("X/0", "code", "def f():")
 
 
-@pytest.mark.parametrize("column", ["conversations", "messages", "turns", "prompt"])
+@pytest.mark.parametrize("column", ["conversations", "conversation", "messages", "turns", "prompt"])
 def test_conversations_are_found(column: str, tmp_path: Path) -> None:
     talk = [{"from": "human", "value": "Hello"}, {"from": "gpt", "value": "Hi"}, {"from": "human", "value": "Again"}]
     for which, text in (("first", "Hello"), ("all", "Hello\n\nHi\n\nAgain")):

@@ -13,7 +13,7 @@ TEXT_COLUMN = "text"
 """The column of rows that are nothing but a text."""
 TEXTS = ("prompt", TEXT_COLUMN, "question")
 """Where a prompt is looked for, in this order."""
-CONVERSATIONS = ("turns", "messages", "conversations")
+CONVERSATIONS = ("turns", "messages", "conversations", "conversation")
 """Where a conversation is looked for, after TEXTS."""
 
 _MOST_CELL = 2**31 - 1
