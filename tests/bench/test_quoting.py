@@ -90,7 +90,7 @@ def test_what_exists_is_that_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         ("workload.column=a\n(", "workload.column=a\\n(: not in Hydra's grammar; put text with other characters than"),
         ("seed=1,,2", "seed=1,,2: not in Hydra's grammar; give one value, or several as in a,b"),
         ("model.path=\udcff", "model.path=\\udcff: not UTF-8; rename what it names"),
-        ("seed=" + "[" * 5000, "seed=[[["),
+        ("seed=" + "[" * 1000, "seed=[[["),
         ("workload.column=" + "(" * 5000, "workload.column=((("),
     ],
 )
