@@ -14,7 +14,8 @@ from specla.engine.decode import Prefilled, StopRule, prefill, tree_tensors
 from specla.engine.recovery import EngineRecovery
 from specla.engine.rounding import Candidates, last_place, score_noise
 from specla.engine.teacher import NEAR_TIE_NOISES, forced_scores
-from specla.models.checkpoint import load_model, resolve_folder
+from specla.models.checkpoint import load_model, random_model, resolve_folder
+from specla.models.config import GatedDeltaNetConfig
 from specla.models.gated_deltanet import GatedDeltaNetLM
 from specla.ops import pairs
 from specla.ops.sampling import Sampling, choose, log_probabilities, nucleus_within
@@ -26,13 +27,25 @@ from tests.models.cases import prompts, raw_model, tiny_model
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 SAMPLINGS = (Sampling(), Sampling(1.0, seed=3), Sampling(0.8, 0.95, seed=1), Sampling(5.0, 0.05, seed=2))
 LIMIT = 48
+DEEP = GatedDeltaNetConfig(
+    vocab_size=2000,
+    hidden_size=256,
+    num_hidden_layers=24,
+    num_heads=2,
+    head_dim=128,
+    num_v_heads=4,
+    expand_v=1.0,
+    intermediate_size=704,
+)
 
 
 @cache
-def model_of(name: str, dtype: torch.dtype) -> GatedDeltaNetLM:
+def model_of(name: str, dtype: torch.dtype, device: str = "cpu") -> GatedDeltaNetLM:
     """`chaotic`: large weights, six layers, negative eigenvalues: rounding grows with every layer and token."""
     if name == "gdn-mini":
-        return load_model(resolve_folder("asset:gdn-mini"), dtype)
+        return load_model(resolve_folder("asset:gdn-mini"), dtype, device)
+    if name == "24 layers":
+        return random_model(DEEP, dtype, device)
     return tiny_model(dtype=dtype, num_v_heads=4, num_hidden_layers=6, allow_neg_eigval=True)
 
 
@@ -54,8 +67,8 @@ def step_logits(model: GatedDeltaNetLM, start: Prefilled, texts: Tensor, pair: t
     recovery = EngineRecovery(pair[1], model, state, longest=drafts + 1)
     strategy = get_verify(pair[0], pairs.NEEDS[pair[1]])
     tree = tree_tensors(chain(drafts), model.device, model.config.conv_size)
-    path = torch.arange(drafts + 1).expand(len(texts), -1)
-    length = torch.full((len(texts),), drafts + 1)
+    path = torch.arange(drafts + 1, device=model.device).expand(len(texts), -1)
+    length = torch.full((len(texts),), drafts + 1, device=model.device)
     logits = []
     with torch.inference_mode():
         for at in range(0, texts.shape[1] - drafts, drafts + 1):
@@ -66,12 +79,31 @@ def step_logits(model: GatedDeltaNetLM, start: Prefilled, texts: Tensor, pair: t
     return torch.cat(logits, dim=1)
 
 
-@pytest.mark.parametrize(("name", "dtype"), [("chaotic", torch.float32), ("gdn-mini", torch.bfloat16)], ids=str)
+CPU = [("chaotic", torch.float32), ("gdn-mini", torch.bfloat16)]
+
+
+@pytest.mark.parametrize(("name", "dtype"), CPU, ids=str)
 def test_the_bound_holds_what_strategies_move_scores_by_and_not_four_times_that(name: str, dtype: torch.dtype) -> None:
-    """Scores of the best eight tokens against the best one, in AR's steps and in verified chains of the same text."""
-    model, sampling = model_of(name, dtype), Sampling(1.0, seed=3)
+    """Noise just below the bound passes, and the bound is not much wider than the noise."""
+    worst = most_moved(model_of(name, dtype))
+    assert worst <= NEAR_TIE_NOISES <= 4 * worst
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("name", ["gdn-mini", "24 layers"])
+def test_the_bound_holds_what_kernels_move_scores_by(name: str, dtype: torch.dtype) -> None:
+    worst = most_moved(model_of(name, dtype, "cuda"))
+    print(name, dtype, f"moved by up to {worst:.2f} noises")
+    assert worst <= NEAR_TIE_NOISES
+
+
+def most_moved(model: GatedDeltaNetLM) -> float:
+    """How far, in noises, the best eight tokens' scores move against the best from AR's steps to verified chains."""
+    sampling = Sampling(1.0, seed=3)
     start = prefill(model, prompts(9, 5, 7, 14, vocabulary=model.config.vocab_size), sampling)
-    texts = torch.tensor(ar_texts(model, start, sampling, 97 if name == "chaotic" else 49))
+    limit = 97 if model.config.vocab_size < 100 else 49
+    texts = torch.tensor(ar_texts(model, start, sampling, limit), device=model.device)
     own = step_logits(model, start, texts[:, :-1], ("ar", "in_place"), 0)
     ids = own.topk(8, dim=-1).indices
     padded = [torch.nn.functional.pad(x, (0, 0, 1, 0)) for x in (ids, own.gather(-1, ids))]
@@ -83,7 +115,7 @@ def test_the_bound_holds_what_strategies_move_scores_by_and_not_four_times_that(
         other = step_logits(model, start, texts[:, :-1], pair, drafts)
         moved = (other - own[:, : other.shape[1]]).gather(-1, ids[:, : other.shape[1]])
         worst = max(worst, float(((moved - moved[..., :1]).abs().amax(-1) / noise[:, : other.shape[1]]).max()))
-    assert worst <= NEAR_TIE_NOISES <= 4 * worst
+    return worst
 
 
 def twins(below: float) -> GatedDeltaNetLM:

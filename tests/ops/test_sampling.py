@@ -152,7 +152,7 @@ def test_choices_follow_the_distribution(temperature: float, top_p: float) -> No
 
 
 def test_a_bias_of_one_percent_is_seen() -> None:
-    """The same test as above over 1,500,000 draws: the right sampler passes, and three that are a hundredth off fail."""
+    """As above, over 1,500,000 draws: the right sampler passes, and three that are a hundredth off fail."""
     temperature, draws = 0.8, (300, 5000)
     rows, positions = torch.broadcast_tensors(word(*range(draws[0]))[:, None], torch.arange(draws[1])[None])
     log_p = log_probabilities(LOGITS, Sampling(temperature))
