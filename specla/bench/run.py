@@ -155,7 +155,8 @@ def run(prepared: Prepared, out: Path, slug: str, resume: bool, observer: Observ
                     log(f"failed: {' '.join(one.overrides)}: {one.reason}")
 
         folder.log(f"started: {plan.command} {' '.join(plan.words)}".rstrip())
-        for note in (*folder.notes, *plan.notes):
+        inputs = dict.fromkeys(note for work in prepared.works for note in work.notes)
+        for note in (*folder.notes, *plan.notes, *inputs):
             log(note)
         for record in prepared.planned.values():
             keep(record)

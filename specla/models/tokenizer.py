@@ -83,7 +83,7 @@ class TextTokenizer:
 def read_tokenizer(file: Path, vocab_size: int) -> LibraryTokenizer:
     """Read a tokenizer.json, the one way to one: a text's tokens are what the whole text gives.
 
-    A file may carry the truncation and the padding that some training used; both are switched off.
+    A file may carry the truncation, the padding and the dropout of merges that some training used: all are switched off.
 
     Args:
         file: to be read.
@@ -102,6 +102,8 @@ def read_tokenizer(file: Path, vocab_size: int) -> LibraryTokenizer:
         last = max(tokenizer.get_vocab(with_added_tokens=True).items(), key=lambda entry: entry[1], default=("", -1))
     tokenizer.no_truncation()
     tokenizer.no_padding()
+    if getattr(tokenizer.model, "dropout", None) is not None:
+        tokenizer.model.dropout = None
     if last[1] >= vocab_size:
         raise SpeclaError(
             f"{file}: token {last[0][:60]!r} has the id {last[1]}, but the model's vocabulary has {vocab_size}; wrong "
