@@ -70,20 +70,20 @@ class TextTokenizer:
 
     def encode(self, text: str) -> list[int]:
         """Token ids of a text; special tokens are not added. Raises SpeclaError where the tokenizer has none for it."""
-        with _told(self._file, "finds no tokens for a text"):
+        with _told(self._file, "has no tokens for a text"):
             ids: list[int] = self._tokenizer.encode(text, add_special_tokens=False).ids
         return ids
 
     def decode(self, ids: list[int]) -> str:
         """The text of token ids; bytes that do not form UTF-8 become the replacement character."""
-        with _told(self._file, "finds no text for tokens"):
+        with _told(self._file, "has no text for tokens"):
             return str(self._tokenizer.decode(ids, skip_special_tokens=True))
 
 
 def read_tokenizer(file: Path, vocab_size: int) -> LibraryTokenizer:
     """Read a tokenizer.json, the one way to one: a text's tokens are what the whole text gives.
 
-    A file may carry the truncation, the padding and the dropout of merges that some training used: all are switched off.
+    A file may carry the truncation, the padding and the dropout that some training used: all are switched off.
 
     Args:
         file: to be read.
@@ -120,5 +120,5 @@ def _told(file: Path, what: str) -> Iterator[None]:
     except BaseException as damage:
         # It raises plain exceptions, and for some damage its panics, which are none.
         if isinstance(damage, Exception) or type(damage).__name__ == "PanicException":
-            raise SpeclaError(f"{file}: {what} ({first_line(damage)[:200]}); get it again") from None
+            raise SpeclaError(f"{file}: {what} ({first_line(damage)[:200]})") from None
         raise
