@@ -55,10 +55,14 @@ def resolve_folder(path: str, dial: str = "model.path") -> Path:
             names = ", ".join(sorted(p.name for p in ASSETS.iterdir() if (p / "config.json").exists()))
             raise SpeclaError(f"{dial}={path}: no such bundled model; there are: {names}")
         return folder
-    folder = Path(path).expanduser()
-    if folder.is_dir():
-        return folder
-    if folder.exists():
+    try:
+        folder = Path(path).expanduser()
+        if folder.is_dir():
+            return folder
+        is_file = folder.exists()
+    except (OSError, RuntimeError) as problem:  # a name that is too long, a folder that is closed, nobody's home
+        raise SpeclaError(f"{dial}={path[:200]}: cannot be looked at ({first_line(problem)[:100]})") from None
+    if is_file:
         raise SpeclaError(f"{dial}={path}: is a file; name the folder that holds config.json")
     if not on_hub(path):
         raise SpeclaError(f"{dial}={path}: no such folder")

@@ -65,8 +65,8 @@ class TextTokenizer:
 
     @property
     def digest(self) -> str:
-        """sha256 of the file."""
-        return hashlib.sha256(self._file.read_bytes()).hexdigest()
+        """sha256 of what was read, without what was switched off."""
+        return hashlib.sha256(self._tokenizer.to_str().encode()).hexdigest()
 
     def encode(self, text: str) -> list[int]:
         """Token ids of a text; special tokens are not added. Raises SpeclaError where the tokenizer has none for it."""

@@ -190,6 +190,8 @@ def test_folders_that_are_not_there(whole: Path) -> None:
     refused(lambda: resolve_folder(str(whole / "nowhere")), whole / "nowhere", "no such folder")
     refused(lambda: resolve_folder("./gdn"), "model.path=./gdn", "no such folder")
     refused(lambda: resolve_folder(str(whole / "config.json")), "config.json", "name the folder")
+    refused(lambda: resolve_folder("~no-such-user/model"), "model.path=~no-such-user/model: cannot be looked at")
+    refused(lambda: resolve_folder("x" * 5000), "cannot be looked at (", "too long")
     assert resolve_folder(str(whole)) == whole
 
 

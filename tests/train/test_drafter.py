@@ -133,6 +133,54 @@ def test_a_time_limit_leaves_a_drafter_that_can_go_on(target: GatedDeltaNetLM, o
     torch.testing.assert_close(weights(further.net), weights(trained.net))
 
 
+def test_a_start_with_another_draft_vocabulary_is_told(target: GatedDeltaNetLM, options: DrafterOptions) -> None:
+    DrafterTraining(target, DIGEST, replace(options, minutes=0.0, draft_vocabulary=40)).run()
+    start = options.out / "drafter"
+    further = replace(options, start=start, out=options.out.with_name("further"))
+    told = f"start={start}: drafts from 40 tokens, what is trained here from 61; give draft_vocabulary=40 to keep it"
+    assert DrafterTraining(target, DIGEST, further).notes == [told]
+    assert DrafterTraining(target, DIGEST, replace(further, draft_vocabulary=40)).notes == []
+
+
+def test_what_does_not_fit_is_refused_before_the_target_writes(
+    target: GatedDeltaNetLM, options: DrafterOptions
+) -> None:
+    with pytest.raises(SpeclaError, match="draft_vocabulary=62: the target has 61 tokens"):
+        DrafterTraining(target, DIGEST, replace(options, draft_vocabulary=62))
+    with pytest.raises(SpeclaError, match=r"nowhere: no config.json there"):
+        DrafterTraining(target, DIGEST, replace(options, start=options.out / "nowhere"))
+    assert not options.out.exists()
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ({"own": None}, "it does not hold texts of 40 tokens"),
+        ({"own": torch.zeros(8, 39, dtype=torch.int32)}, "it does not hold texts of 40 tokens"),
+        ({"own": torch.zeros(8, 40)}, "it does not hold texts of 40 tokens"),
+        ({"own": torch.full((8, 40), 61, dtype=torch.int32)}, "it has tokens beyond the target's 61"),
+        ({"heldout": {}}, "its held-out texts are not those of the corpus"),
+        ({"order": torch.zeros(61, dtype=torch.int64)}, "its order of tokens is not every one of the 61 once"),
+    ],
+)
+def test_texts_that_no_run_wrote(
+    change: dict[str, object], told: str, target: GatedDeltaNetLM, options: DrafterOptions
+) -> None:
+    DrafterTraining(target, DIGEST, options)
+    path = options.out / "texts.pt"
+    torch.save({**torch.load(path, weights_only=True), **change}, path)
+    with pytest.raises(SpeclaError, match=f"texts.pt: .*{told}"):
+        DrafterTraining(target, DIGEST, options)
+
+
+def test_a_checkpoint_beyond_the_last_step(target: GatedDeltaNetLM, options: DrafterOptions) -> None:
+    DrafterTraining(target, DIGEST, options).save()
+    path = options.out / "checkpoint.pt"
+    torch.save({**torch.load(path, weights_only=True), "step": 10**6}, path)
+    with pytest.raises(SpeclaError, match=r"checkpoint.pt: the checkpoint is damaged \(at step 1000000 of 6\)"):
+        DrafterTraining(target, DIGEST, options)
+
+
 def test_another_run_in_the_same_folder_is_refused(target: GatedDeltaNetLM, options: DrafterOptions) -> None:
     DrafterTraining(target, DIGEST, options).save()
     with pytest.raises(SpeclaError, match=r"checkpoint.pt: was written with another learning_rate"):
