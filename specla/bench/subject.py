@@ -18,7 +18,14 @@ from specla.engine.decode import Decoding, Prefilled, StopRule, prefill
 from specla.engine.device import DeviceDecoding, How
 from specla.engine.recovery import Recovery
 from specla.errors import SpeclaError
-from specla.models.checkpoint import load_model, random_model, read_config, resolve_folder, weights_digest
+from specla.models.checkpoint import (
+    checkpoint_notes,
+    load_model,
+    random_model,
+    read_config,
+    resolve_folder,
+    weights_digest,
+)
 from specla.models.drafter import DrafterConfig
 from specla.models.drafter_checkpoint import drafter_digest, random_drafter
 from specla.models.gated_deltanet import GatedDeltaNetLM
@@ -56,11 +63,19 @@ def resolve_dtype(name: str, device: str) -> torch.dtype:
 
 @dataclass(frozen=True)
 class Target:
-    """A loaded model and its tokenizer; `digest` is of the weights."""
+    """A loaded model and its tokenizer.
+
+    Attributes:
+        model: ready for inference.
+        tokenizer: of its checkpoint.
+        digest: of the weights.
+        notes: what of the checkpoint was left unread, a line each, for the user's log.
+    """
 
     model: GatedDeltaNetLM
     tokenizer: Tokenizer
     digest: str
+    notes: tuple[str, ...] = ()
 
 
 def load_target(settings: ModelSettings, dtype: torch.dtype, device: str, seed: int) -> Target:
@@ -74,7 +89,8 @@ def load_target(settings: ModelSettings, dtype: torch.dtype, device: str, seed: 
         return Target(random_model(config, dtype, device, seed), ByteTokenizer(config), digest)
     folder = model_folder(settings)
     tokenizer = TextTokenizer(folder, read_config(folder))
-    return Target(load_model(folder, dtype, device), tokenizer, weights_digest(folder))
+    model = load_model(folder, dtype, device)
+    return Target(model, tokenizer, weights_digest(folder), tuple(checkpoint_notes(folder)))
 
 
 @dataclass(frozen=True)
@@ -114,11 +130,10 @@ class Subject:
         self._ar: DeviceDecoding | None = None
         self.sampling = Sampling(settings.sampling.temperature, settings.sampling.top_p, settings.seed)
         self.prompts = list(prompts) if prompts is not None else load_prompts(settings.workload)
-        eos = target.model.config.eos_token_id
         assert settings.workload.max_new_tokens is not None
         self._aligned: dict[DrafterSettings, AlignedNetwork] = {}
         self._drafters: list[str] = []
-        self.stop = StopRule(settings.workload.max_new_tokens, frozenset() if eos is None else frozenset({eos}))
+        self.stop = StopRule(settings.workload.max_new_tokens, frozenset(target.model.config.eos_token_id))
 
     @property
     def model(self) -> GatedDeltaNetLM:
@@ -127,8 +142,9 @@ class Subject:
 
     @property
     def digest(self) -> str:
-        """sha256 of weights and prompts, the weights of trained drafters among them."""
-        inputs = (self.target.digest, prompts_digest(self.prompts), *self._drafters)
+        """sha256 of weights, tokenizer, ends of text and prompts, the weights of trained drafters among them."""
+        ends = str(sorted(self.stop.eos_token_ids))
+        inputs = (self.target.digest, self.target.tokenizer.digest, ends, prompts_digest(self.prompts), *self._drafters)
         return hashlib.sha256(" ".join(inputs).encode()).hexdigest()
 
     def aligned(self, drafter: DrafterSettings) -> AlignedNetwork:
