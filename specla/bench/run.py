@@ -67,6 +67,11 @@ class Prepared:
     planned: dict[str, Record]
     fingerprint: str
 
+    @property
+    def notes(self) -> list[str]:
+        """What to tell of the plan and of what it reads, each once."""
+        return list(dict.fromkeys((*self.plan.notes, *(note for work in self.works for note in work.notes))))
+
 
 def prepare(plan: Plan) -> Prepared:
     """Load every model and workload of a plan.
@@ -155,7 +160,7 @@ def run(prepared: Prepared, out: Path, slug: str, resume: bool, observer: Observ
                     log(f"failed: {' '.join(one.overrides)}: {one.reason}")
 
         folder.log(f"started: {plan.command} {' '.join(plan.words)}".rstrip())
-        for note in (*folder.notes, *plan.notes):
+        for note in (*folder.notes, *prepared.notes):
             log(note)
         for record in prepared.planned.values():
             keep(record)

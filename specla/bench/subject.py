@@ -19,7 +19,14 @@ from specla.engine.device import DeviceDecoding, How
 from specla.engine.recovery import Recovery
 from specla.errors import SpeclaError
 from specla.models.chat import ChatTemplate, read_chat_template
-from specla.models.checkpoint import load_model, random_model, read_config, resolve_folder, weights_digest
+from specla.models.checkpoint import (
+    checkpoint_notes,
+    load_model,
+    random_model,
+    read_config,
+    resolve_folder,
+    weights_digest,
+)
 from specla.models.drafter import DrafterConfig
 from specla.models.drafter_checkpoint import drafter_digest, random_drafter
 from specla.models.gated_deltanet import GatedDeltaNetLM
@@ -57,11 +64,20 @@ def resolve_dtype(name: str, device: str) -> torch.dtype:
 
 @dataclass(frozen=True)
 class Target:
-    """A loaded model, its tokenizer and its chat template, if it has one; `digest` is of the weights."""
+    """A loaded model and its tokenizer.
+
+    Attributes:
+        model: ready for inference.
+        tokenizer: of its checkpoint.
+        digest: of the weights.
+        notes: what of the checkpoint was left unread, a line each, for the user's log.
+        chat: the template that its conversations are put by, if it has one.
+    """
 
     model: GatedDeltaNetLM
     tokenizer: Tokenizer
     digest: str
+    notes: tuple[str, ...] = ()
     chat: ChatTemplate | None = None
 
 
@@ -76,8 +92,8 @@ def load_target(settings: ModelSettings, dtype: torch.dtype, device: str, seed: 
         return Target(random_model(config, dtype, device, seed), ByteTokenizer(config), digest)
     folder = model_folder(settings)
     tokenizer = TextTokenizer(folder, read_config(folder))
-    chat = read_chat_template(folder)
-    return Target(load_model(folder, dtype, device), tokenizer, weights_digest(folder), chat=chat)
+    model, notes = load_model(folder, dtype, device), tuple(checkpoint_notes(folder))
+    return Target(model, tokenizer, weights_digest(folder), notes, read_chat_template(folder))
 
 
 @dataclass(frozen=True)
@@ -122,11 +138,10 @@ class Subject:
         given = list(prompts) if prompts is not None else load_prompts(settings.workload)
         self.prompts = [self._put(prompt) for prompt in given]
         self._ids = [self._encoded(prompt) for prompt in self.prompts]
-        eos = target.model.config.eos_token_id
         assert settings.workload.max_new_tokens is not None
         self._aligned: dict[DrafterSettings, AlignedNetwork] = {}
         self._drafters: list[str] = []
-        self.stop = StopRule(settings.workload.max_new_tokens, frozenset() if eos is None else frozenset({eos}))
+        self.stop = StopRule(settings.workload.max_new_tokens, frozenset(target.model.config.eos_token_id))
 
     @property
     def model(self) -> GatedDeltaNetLM:
@@ -135,8 +150,9 @@ class Subject:
 
     @property
     def digest(self) -> str:
-        """sha256 of weights and prompts, the weights of trained drafters among them."""
-        inputs = (self.target.digest, prompts_digest(self.prompts), *self._drafters)
+        """sha256 of weights, tokenizer, ends of text and prompts, the weights of trained drafters among them."""
+        ends = str(sorted(self.stop.eos_token_ids))
+        inputs = (self.target.digest, self.target.tokenizer.digest, ends, prompts_digest(self.prompts), *self._drafters)
         return hashlib.sha256(" ".join(inputs).encode()).hexdigest()
 
     def aligned(self, drafter: DrafterSettings) -> AlignedNetwork:
@@ -168,15 +184,15 @@ class Subject:
         return [self._item(i, self.prompts[i * size : (i + 1) * size]) for i in range(len(self.prompts) // size)]
 
     @property
-    def notes(self) -> list[str]:
-        """How conversations became texts, where there are any."""
+    def notes(self) -> tuple[str, ...]:
+        """What of the checkpoint was left unread, and how conversations became texts, where there are any."""
         if not any(prompt.turns for prompt in self.prompts):
-            return []
+            return self.target.notes
         chat = self.target.chat
         how = "joined by blank lines: the model has no chat template"
         if chat is not None:
             how = f"put together by the chat template of {chat.file}"
-        return [f"workload={self.settings.workload.name}: turns are {how}"]
+        return (*self.target.notes, f"workload={self.settings.workload.name}: turns are {how}")
 
     def _put(self, prompt: Prompt) -> Prompt:
         """A prompt, its text that of the model's chat template where it is a conversation: so a digest covers both."""

@@ -62,7 +62,8 @@ def main(commands: typer.Typer = app) -> None:
     except MeasurementError as problem:
         _fail(str(problem), 4)
     except (KeyboardInterrupt, typer.Abort):
-        _fail("interrupted; finished cells are kept: the same command without --no-resume goes on", INTERRUPTED)
+        again = "the same command without --no-resume" if "--no-resume" in sys.argv else "the same command"
+        _fail(f"interrupted; what was finished is kept: {again} goes on", INTERRUPTED)
     except BrokenPipeError:
         sys.exit(0)
     except OSError as problem:

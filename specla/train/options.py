@@ -136,7 +136,7 @@ def target_options(words: Sequence[str], config_dir: str | None = None) -> tuple
     model_settings, rest = _split_model(words, config_dir)
     read = _read("target", TargetWords, rest, config_dir)
     shape = model_config(model_settings)
-    config = replace(shape, bos_token_id=END_OF_TEXT_ID, eos_token_id=END_OF_TEXT_ID)
+    config = replace(shape, bos_token_id=END_OF_TEXT_ID, eos_token_id=(END_OF_TEXT_ID,))
     _at_least_one(read, "steps", "batch_size", "sequence_length", "save_every")
     return config, TargetOptions(**_placed(read))
 

@@ -44,11 +44,11 @@ def subject(chat: ChatTemplate | None, *prompts: Prompt, words: tuple[str, ...] 
 def test_a_conversation_is_put_by_the_models_template_and_a_text_is_not() -> None:
     put = subject(TEMPLATE, TALK, TEXT)
     assert [prompt.text for prompt in put.prompts] == ["[user]Hello[assistant]Hi>", "Hello"]
-    assert put.notes == ["workload=heldout: turns are put together by the chat template of FOLDER/chat_template.jinja"]
+    assert put.notes == ("workload=heldout: turns are put together by the chat template of FOLDER/chat_template.jinja",)
     joined = subject(None, TALK, TEXT)
     assert [prompt.text for prompt in joined.prompts] == ["Hello\n\nHi", "Hello"]
-    assert joined.notes == ["workload=heldout: turns are joined by blank lines: the model has no chat template"]
-    assert subject(TEMPLATE, TEXT).notes == []
+    assert joined.notes == ("workload=heldout: turns are joined by blank lines: the model has no chat template",)
+    assert subject(TEMPLATE, TEXT).notes == ()
 
 
 def test_the_digest_covers_the_template_where_it_matters() -> None:

@@ -65,7 +65,7 @@ class EndToEnd(Work):
             # A drafter that is missing or does not fit is told before anything is measured.
             if cell.settings.drafter.name == "aligned":
                 self.subject.aligned(cell.settings.drafter)
-        self.digest = self.subject.digest
+        self.digest, self.notes = self.subject.digest, self.subject.notes
         self._calibrations: dict[int | None, Calibration] = {}
         for cell in (cell for cell in self.cells if cell.is_open):
             self._calibration(cell).require(cell)
@@ -93,8 +93,6 @@ class EndToEnd(Work):
         self, todo: Sequence[Cell], planned: Mapping[str, Record], instruments: Instruments, events: Events
     ) -> None:
         # AR is timed beside whatever it is compared with, and is recorded again where it had a result.
-        for note in self.subject.notes:
-            events.log(note)
         settled, records = self.settle(todo, planned, instruments, events)
         run_cells([self.baseline, *settled], self.subject, records, instruments, events)
 
