@@ -4,6 +4,7 @@ import torch
 from torch import Tensor
 
 from specla.ops.known import Pending, absorb
+from specla.ops.lost import contained
 from specla.ops.paths import path_decay
 from specla.ops.types import Bank, Factors, Fold, Known, NodeInputs, TreeTensors, VerifyOutput
 from specla.ops.verify.base import VerifyStrategy
@@ -33,6 +34,10 @@ class TreeMask(VerifyStrategy):
 
             return verify_tree(state, inputs, tree, known, fold, bank=bank)
         held = absorb(state, known, fold)
+        return contained(lambda nodes: self._solve(state, nodes, tree, held), inputs, tree)
+
+    @staticmethod
+    def _solve(state: Tensor, inputs: NodeInputs, tree: TreeTensors, held: Pending | None) -> VerifyOutput:
         q, k, v, g, beta = inputs
         batch, nodes, heads, key_size = k.shape
         value_heads, value_size = v.shape[2:]
