@@ -175,7 +175,8 @@ def read_kernel(
         p_pending += i_bh.to(tl.int64) * (4 * BT * BR) + o_row[:, None] * BR + o_r[None, :]
         from_k, from_q = _pairs(_product_of_stored(known_high, known_low, p_pending, 2 * BT * BR))
         left, out = left + from_k, out + from_q
-    x_high, x_low = halves(left, tl.bfloat16)
+    # M and N hold NaN in the rows of lost nodes (`tree_solve`), and zeros for all others in their columns.
+    x_high, x_low = halves(tl.where((decay == decay)[None, :], left, 0.0), tl.bfloat16)
     p_mixing += i_bh.to(tl.int64) * (4 * BT * BT) + o_row[:, None] * BT + o_t[None, :]
     b_u, mixed = _pairs(_product_of_stored(x_high, x_low, p_mixing, 2 * BT * BT))
     o_out = i_b.to(tl.int64) * out_row + (o_t[None, :] * HV + i_h) * V + o_v[:, None]
