@@ -176,9 +176,9 @@ class _Solved(NamedTuple):
     decay: Tensor
     """[B, T, HV] float64."""
     mixing: Tensor
-    """[B HV, high or low, BT, -M or -N, BT] bfloat16: their rows in turn."""
+    """[B HV, high or low, BT, -M or -N, BT] float16: their rows in turn."""
     pending: Tensor
-    """[B HV, high or low, BT, P or P', BR] bfloat16."""
+    """[B HV, high or low, BT, P or P', BR] float16."""
 
 
 def _launch(state: Tensor, block: _Block, out: Tensor, u: Tensor, tiles: Tiles | None) -> None:
@@ -213,7 +213,7 @@ def _solve(
     q, k, v = qkv
     g, beta = block.inputs.g.contiguous(), block.inputs.beta.contiguous()
     heads, padded = g.shape[0] * g.shape[2], sizes["BT"]
-    mixing = torch.empty(heads, 2, padded, 2, padded, dtype=torch.bfloat16, device=g.device)
+    mixing = torch.empty(heads, 2, padded, 2, padded, dtype=torch.float16, device=g.device)
     pending = mixing.new_empty(heads, 2, padded, 2, sizes["BR"]) if sizes["KNOWN"] else mixing
     mask, mask_row, mask_node = held.valid, 0 if held.valid.dim() == 1 else held.valid.stride(0), 0
     if block.mask is not None:

@@ -4,8 +4,8 @@
 inverse of a triangle from those of its upper and lower levels. All matrices on the way are products of the recurrence's
 own transitions: none grows, however alike the keys.
 
-Lost nodes (`specla.ops.lost`) are told by G, which is NaN. In the triangle they have zeros, since products with its zeros
-would spread NaN; in M and N, rows of NaN.
+Lost nodes (`specla.ops.lost`) are told by G, which is NaN. In the triangle they have zeros, since products with its
+zeros would spread NaN; in M and N, rows of NaN.
 """
 
 import triton
@@ -13,6 +13,11 @@ import triton.language as tl
 from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 from specla.ops.kernels.splits import halves, product, product_of_halves, split_product
+
+OWN = tl.constexpr(2.0**12)
+READ = tl.constexpr(2.0**15)
+"""What M and P, and what N and P', are scaled by in memory. M is no larger than 7 in any tree of 64 nodes, N and P'
+have the queries' K^-1/2 in them; float16 ends at 65,504."""
 
 
 @triton.jit
@@ -119,7 +124,7 @@ def _marked(g, beta, keys, odd_values):
 @triton.jit
 def _store_halves(p_out, x, LOW: tl.constexpr):
     """Both halves of x, low ones LOW elements after the high ones."""
-    high, low = halves(x, tl.bfloat16)
+    high, low = halves(x, tl.float16)
     tl.store(p_out, high)
     tl.store(p_out + LOW, low)
 
@@ -238,15 +243,15 @@ def solve_kernel(
         ratio = decay_ratio(decay, known_decay, mask)
         p_pending += i_bh.to(tl.int64) * (4 * BT * BR) + 2 * o_t[:, None] * BR + o_r[None, :]
         # Every program of the head stores the same. Padding may hold anything: replaced, not weighed by zero.
-        _store_halves(p_pending, tl.where(mask, ratio * known_keys, 0.0), 2 * BT * BR)
-        _store_halves(p_pending + BR, tl.where(mask, ratio * known_queries, 0.0), 2 * BT * BR)
+        _store_halves(p_pending, tl.where(mask, ratio * known_keys * OWN, 0.0), 2 * BT * BR)
+        _store_halves(p_pending + BR, tl.where(mask, ratio * known_queries * READ, 0.0), 2 * BT * BR)
     tl.store(p_decay, decay, mask=nodes & (i_c == 0))
     column = i_c * BC + tl.arange(0, BC)
     strength = tl.load(p_beta + i_b.to(tl.int64) * T * HV + i_h + column * HV, mask=column < T, other=0.0)
     # A lost node's column holds zeros for all that is found, and must go on doing so.
-    strength = tl.where(_odd(strength) == 0, strength, 0.0)
+    strength = tl.where(_odd(strength) == 0, -strength, 0.0)[None, :]
     own, read = mixing(keys, queries, decay, beta, ancestor, depth, column, FLAT, DEPTH)
     p_mixing += i_bh.to(tl.int64) * (4 * BT * BT) + 2 * o_t[:, None] * BT + column[None, :]
     # `read_kernel` has X negative.
-    _store_halves(p_mixing, own * -strength[None, :], 2 * BT * BT)
-    _store_halves(p_mixing + BT, read * -strength[None, :], 2 * BT * BT)
+    _store_halves(p_mixing, own * strength * OWN, 2 * BT * BT)
+    _store_halves(p_mixing + BT, read * strength * READ, 2 * BT * BT)
