@@ -88,7 +88,7 @@ def test_after_every_number_of_accepted_nodes(commit: Callable[[Moving, Taken], 
 
 
 def test_a_short_chain_goes_on_from_the_window_that_was_rolled_back(device: torch.device) -> None:
-    """Steps of three nodes that keep three, none (a finished row), one and two: keys are those of the text in one go."""
+    """Steps of three nodes that keep three, none (a finished row), one and two: keys are those of the whole text."""
     kept, tokens = [3, 0, 1, 2], 6
     heads = Heads(1, 1, 16, 16)
     case = draw(1, tokens + 3, heads, torch.float32)
