@@ -11,6 +11,7 @@ RELATIVE_RMS = {
     "verify": 2e-6,
     # Repeated keys with write strengths of 2 reflect the state back and forth: rounding adds up, over 128 nodes.
     "verify_extreme": 3e-5,
+    "commit_extreme": 3e-5,
     # Sums of at most 128 float64 numbers.
     "decay": 1e-15,
     # Tensor cores take float32 operands in two bfloat16 halves: 2^-18 of each, the state, values and solved triangle.
