@@ -6,7 +6,6 @@ from typing import Any
 import pandas as pd
 from matplotlib.axes import Axes
 
-from specla.bench.record import Sample
 from specla.report.evidence import passed_decodes
 from specla.report.load import Loaded, rows_of
 from specla.report.plots import hidden_panels, main_cells, panels_of
@@ -108,7 +107,6 @@ def category_plot(section: Section, loaded: Loaded, most: int = 4) -> Plot | Non
     best = means.reset_index().drop_duplicates("method").head(most)
     data = data.merge(best[["method", "shown"]], on=["method", "shown"])
     data = data.assign(prompts=data.category if data.panel.nunique() == 1 else data.panel + ": " + data.category)
-    data = data.assign(prompt_count=[_prompt_count(loaded, row) for row in rows_of(data)])
     order = list(data.groupby("prompts").speedup.max().sort_values(ascending=False).index)
     lead = data[data.method == best.iloc[0].method].set_index("prompts").speedup
     high, low = lead.idxmax(), lead.idxmin()
@@ -125,12 +123,6 @@ def category_plot(section: Section, loaded: Loaded, most: int = 4) -> Plot | Non
     kept = ["panel", "category", "prompt_count", "method", "shown", "speedup", "low", "high", "n", "tau"]
     name = f"category-{section.slug}" if section.slug else "category"
     return Plot(name, title, note, data[kept].rename(columns={"shown": "tree"}), figure)
-
-
-def _prompt_count(loaded: Loaded, row: Any) -> int:
-    """How many prompts of its category a cell decoded; 0 where records do not name them."""
-    samples = [sample for sample in loaded.records[row.cell].samples if isinstance(sample, Sample)]
-    return len({prompt for sample in samples if sample.category == row.category for prompt in sample.prompts})
 
 
 def _category_points(axes: Axes, data: pd.DataFrame, order: Sequence[str], best: pd.DataFrame) -> None:

@@ -6,8 +6,10 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 
+from specla.report.escape import bold
 from specla.report.evidence import interval_text, passed_decodes
-from specla.report.load import LENGTH_SERIES, rows_of
+from specla.report.frames import LENGTH_SERIES
+from specla.report.load import rows_of
 from specla.report.panels import shared_legend
 from specla.report.plots import MOST_PANELS, named
 from specla.report.style import Plot, canvas, house_rules, line_look, spread_of
@@ -115,7 +117,7 @@ def length_markdown(section: Section) -> str:
         for level in levels:
             row = by_level.get(level)
             text = interval_text(row.speedup, row.low, row.high) if row is not None else "-"
-            shown.append(f"**{text}**" if row is not None and row.best else text)
+            shown.append(bold(text) if row is not None and row.best else text)
         rows.append([str(place), str(line), *shown])
     return markdown(("drafts", "method", *(f"{level} level{'s' * (level != 1)}" for level in levels)), rows)
 

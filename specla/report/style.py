@@ -15,6 +15,8 @@ from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 
+from specla.report.escape import for_figure
+
 WIDTH_INCHES = 8.0
 DPI = 160
 BLACK, ORANGE, SKY, GREEN, YELLOW, BLUE, VERMILION, PURPLE = (
@@ -52,6 +54,8 @@ _LINE_MARKERS = {
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
 LINES = ("-", "--", "-.", ":")
 _RULES: Any = {
+    # Names and categories are data: a dollar sign in them begins no formula.
+    "text.parse_math": False,
     "font.size": 8.5,
     "axes.titlesize": 9,
     "axes.labelsize": 8.5,
@@ -113,7 +117,7 @@ def canvas(
         columns: of panels.
         widths: of the columns, in proportion; None makes them equal.
     """
-    bold, plain = textwrap.wrap(title, 95), textwrap.wrap(note, 134)
+    bold, plain = textwrap.wrap(for_figure(title), 95), textwrap.wrap(for_figure(note), 134)
     head = 0.12 + 0.19 * len(bold) + 0.16 * len(plain)
     total = height + head
     figure = Figure(figsize=(WIDTH_INCHES, total))
