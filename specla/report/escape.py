@@ -11,9 +11,12 @@ import unicodedata
 from collections import Counter
 from collections.abc import Iterable
 from functools import cache
+from typing import TYPE_CHECKING
 
-import pandas as pd
 from rich.markup import escape
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 NAME, SENTENCE = 60, 400
 """Columns that a name may take, and a reason or a note."""
@@ -23,7 +26,7 @@ _FILE_NAME = 100
 # and what no version of Unicode knew; of the spaces only the plain one and the wide one of Chinese and Japanese show.
 _UNSEEN = ("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp", "Zs")
 _SPACES = " \u3000"
-_MARKS = {**{mark: f"\\{mark}" for mark in "\\`*[]~"}, "<": "&lt;", "|": "&#124;", "$": "&#36;"}
+_MARKS = {**{mark: f"\\{mark}" for mark in "\\`*[]~|"}, "<": "&lt;", "$": "&#36;"}
 # Of an underscore within a word nothing is made.
 _EDGE_UNDERSCORE = re.compile(r"(?<![^\W_])_|_(?![^\W_])")
 _LINK = re.compile(r"(?<=\])\(")
@@ -117,9 +120,9 @@ def shown_apart(texts: Iterable[str], most: int | None = NAME) -> dict[str, str]
     return {text: seen if counts[seen] == 1 else _ended(seen, text, most or SENTENCE) for text, seen in found.items()}
 
 
-def for_csv(frame: pd.DataFrame) -> pd.DataFrame:
+def for_csv(frame: "pd.DataFrame") -> "pd.DataFrame":
     """A frame whose text no spreadsheet takes for a formula: what would be one gets an apostrophe in front."""
-    texts = [name for name in frame.columns if not pd.api.types.is_numeric_dtype(frame[name])]
+    texts = frame.select_dtypes(exclude=["number", "bool"]).columns
     return frame.assign(**{name: frame[name].map(_no_formula) for name in texts})
 
 

@@ -36,6 +36,9 @@ from specla.report.kernels import RATIOS, ratio_rows
 SETTING = ("device", "model", "dtype")
 """The columns that cells of one section of the report share."""
 
+DAMAGED = "Read with care: the records are not whole."
+"""What stands above the notes on records that are damaged, foreign or missing."""
+
 
 @dataclass(frozen=True)
 class Run:

@@ -9,7 +9,7 @@ from specla.report.evidence import with_drafts_only
 from specla.report.kernel_appendix import appendix
 from specla.report.kernel_tables import HEADINGS, kernel_markdown
 from specla.report.length import length_markdown
-from specla.report.load import Loaded, Run
+from specla.report.load import DAMAGED, Loaded, Run
 from specla.report.reading import bullet_list, claim_sentences, conditions, section_sentences, unmeasured_sentences
 from specla.report.style import Plot
 from specla.report.tables import MEASURED, Section, claims_markdown, speed_markdown
@@ -87,7 +87,8 @@ def _warning(loaded: Loaded) -> str:
     """What is missing, damaged or foreign in the records, before any figure is read; empty where nothing is."""
     if not loaded.notes:
         return ""
-    return f"**Read with care: the records are not whole.**\n\n{bullet_list(f'{note}.' for note in loaded.notes)}\n"
+    lines = bullet_list(f"Partial: {note}." for note in loaded.notes)
+    return f"{bold(DAMAGED)}\n\n{lines}\n"
 
 
 def _covers(loaded: Loaded) -> str:
