@@ -1,6 +1,7 @@
 """What the models of several records are called, so that two are never taken for one."""
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 
 from specla.bench.record import Record
 from specla.bench.words import dial_in
@@ -22,33 +23,60 @@ def identity_of(record: Record) -> tuple[object, ...]:
 def model_labels(records: Sequence[Record]) -> list[str]:
     """What each record's model is called: the same for one model, and different for two.
 
-    An operation has the name of its option, or of the one model that was decoded by that option in the same shape.
+    Several paths under one option stay apart though they lead to the same weights. An operation has the name of its
+    option, or of the one model that was decoded by that option in the same shape.
     """
-    called: dict[tuple[object, ...], str] = {}
+    decodes = [record for record in records if not record.is_kernel]
+    names = _names(decodes)
+    ways: dict[tuple[object, ...], set[str]] = {}
+    for record in decodes:
+        ways.setdefault((record.model, identity_of(record)), set()).add(_words(record)[0])
+    operations = _operation_names([record for record in records if record.is_kernel], decodes, names)
+    labels = []
     for record in records:
-        called.setdefault(identity_of(record), _label(record))
-    names = [name for identity, name in called.items() if identity[0] != "operation"]
-    for identity, name in called.items():
-        if names.count(name) > 1 and identity[0] != "operation":
-            called[identity] = f"{name}, {_told_by(identity)}"
-    decoded: dict[str, set[tuple[str, tuple[int, ...]]]] = {}
-    shapes: dict[str, set[tuple[int, ...]]] = {}
-    for record in records:
-        shape = record.model_info.shape if record.model_info else ()
         if record.is_kernel:
-            shapes.setdefault(record.model, set()).add(shape)
-        else:
-            decoded.setdefault(record.model, set()).add((called[identity_of(record)], shape))
-    for option, found in shapes.items():
-        labels = {label for label, shape in decoded.get(option, ()) if shape in found}
-        if len(labels) == 1:
-            called["operation", option] = labels.pop()
-    return [called[identity_of(record)] for record in records]
+            labels.append(operations[record.model])
+            continue
+        identity, path = identity_of(record), _words(record)[0]
+        several = len(ways[record.model, identity]) > 1
+        labels.append(names[identity] + (f" at {path or 'the path of its option'}" if several else ""))
+    return labels
+
+
+def _names(decodes: Sequence[Record]) -> dict[tuple[object, ...], str]:
+    """A name for each model, told apart where two of them have the same."""
+    called: dict[tuple[object, ...], str] = {}
+    for record in decodes:
+        called.setdefault(identity_of(record), _label(record))
+    counts = Counter(called.values())
+    return {
+        identity: name if counts[name] == 1 else f"{name}, {_told_by(identity)}" for identity, name in called.items()
+    }
+
+
+def _operation_names(
+    operations: Sequence[Record], decodes: Sequence[Record], names: Mapping[tuple[object, ...], str]
+) -> dict[str, str]:
+    """By option; one whose dials an ablation turns keeps its name, and the dials tell its shapes apart."""
+    decoded: dict[str, dict[tuple[object, ...], object]] = {}
+    for record in decodes:
+        decoded.setdefault(record.model, {})[identity_of(record)] = _shape(record)
+    shapes: dict[str, set[object]] = {}
+    for record in operations:
+        shapes.setdefault(record.model, set()).add(_shape(record))
+    found = {}
+    for option, own in shapes.items():
+        models = decoded.get(option, {})
+        fits = len(models) == 1 and set(models.values()) <= own
+        found[option] = names[next(iter(models))] if fits else option
+    return found
+
+
+def _shape(record: Record) -> object:
+    return record.model_info.shape if record.model_info else None
 
 
 def _label(record: Record) -> str:
-    if record.is_kernel:
-        return record.model
     if record.model_info is not None:
         return record.model_info.label
     path, random = _words(record)

@@ -44,10 +44,15 @@ def _sampled(temperature: float, top_p: float) -> tuple[float, float]:
 def place_labels(places: Sequence[Place], *, short: bool = False) -> list[str]:
     """The workload, and of model, categories, batch and temperature what varies; where lines are short, in the fewest
     words, and without a workload that all share. Names are cut, though never so that two look alike."""
-    free = ("workload", "categories", "model")
-    names = {name: shown_apart({getattr(place, name) for place in places}) for name in free}
+    workloads, categories, models = (
+        shown_apart(texts)
+        for texts in ({p.workload for p in places}, {p.categories for p in places}, {p.model for p in places})
+    )
     places = [
-        place._replace(**{name: found[getattr(place, name)] for name, found in names.items()}) for place in places
+        place._replace(
+            workload=workloads[place.workload], categories=categories[place.categories], model=models[place.model]
+        )
+        for place in places
     ]
     varies = {name: len({getattr(place, name) for place in places}) > 1 for name in Place._fields}
     return [_short_label(place, varies) if short else _label(place, varies) for place in places]

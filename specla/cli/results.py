@@ -114,6 +114,8 @@ def print_results(document: Document) -> None:
     synthetic = any(cell.get("synthetic") for cell in decodes)
     note = "; [dim]~ synthetic acceptance[/]" if synthetic else ""
     on = f", workload {alone}" if alone else ""
+    models = {place.model for place in places}
+    on += f", model {models.pop()}" if len(models) == 1 else ""
     shown.print(f"{document['status']} on {for_terminal(document['device'])}{for_terminal(on)}{note}")
 
 
