@@ -101,7 +101,7 @@ def _published_shape(row: Any) -> bool:
     """Older records do not tell the shape of a checkpoint; without one, they name that of their option."""
     if row.shape_of_model is not None:
         return bool(row.shape_of_model == PUBLISHED_SHAPE)
-    return row.model in ("gdn-1.3b", "gdn-1.3b (random weights)")
+    return row.model in ("gdn-1.3b", "gdn-1.3b (random weights)") and not row.variant
 
 
 def _random_weights(row: Any) -> bool:
@@ -135,6 +135,7 @@ def end_to_end(loaded: Loaded, part: str) -> Evidence | None:
     alike = sum(other[2] == differs for other in best)
     fastest = f" (fastest of {alike})" if alike > 1 else ""
     told = describe(row) + fastest
+    told += f", {row.model}" if loaded.cells.model.nunique() > 1 else ""
     if not real:
         return Evidence(interval, row.device, told, tuple(differs), "synthetic acceptance")
     # What was measured is shown all the same: it is a speedup, if not the paper's.

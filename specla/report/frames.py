@@ -1,6 +1,6 @@
 """The frames of a report, made from records: a row a cell, a repeat, a depth, or a category of prompts."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pandas as pd
@@ -139,21 +139,23 @@ def category_rows(records: Sequence[Record]) -> list[dict[str, Any]]:
     return rows
 
 
-def frame(rows: list[dict[str, Any]], columns: tuple[str, ...]) -> pd.DataFrame:
+def frame(rows: Sequence[Mapping[str, Any]], columns: tuple[str, ...]) -> pd.DataFrame:
     """Rows as a frame that has these columns even where there is no row."""
     return numeric(pd.DataFrame(rows, columns=list(columns)))
 
 
-def readable(frame: pd.DataFrame) -> pd.DataFrame:
-    """The frame with its text as it is shown everywhere from here on: a line each, not too long, and told apart."""
-    found = {}
-    for name in frame.columns:
-        texts = {value for value in frame[name] if isinstance(value, str)}
-        if texts:
-            most = SENTENCE if name in _SENTENCES else None if name in _IN_WORDS else NAME
-            names = shown_apart(texts, most)
-            found[name] = frame[name].map(lambda value, names=names: names.get(value, value))
-    return frame.assign(**found)
+def readable(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """The rows with their text as it is shown everywhere from here on: a line each, not too long, and told apart."""
+    texts: dict[str, set[str]] = {}
+    for row in rows:
+        for name, value in row.items():
+            if isinstance(value, str):
+                texts.setdefault(name, set()).add(value)
+    most = {**dict.fromkeys(_SENTENCES, SENTENCE), **dict.fromkeys(_IN_WORDS, None)}
+    names = {name: shown_apart(found, most.get(name, NAME)) for name, found in texts.items()}
+    return [
+        {name: names[name][value] if isinstance(value, str) else value for name, value in row.items()} for row in rows
+    ]
 
 
 def numeric(frame: pd.DataFrame) -> pd.DataFrame:

@@ -88,21 +88,19 @@ def load_runs(paths: Sequence[Path]) -> Loaded:
     run_of = {id(record): run for run in runs for record in run.records}
     cells = build_cells(records)
     notes = tuple(f"{shown(run.name)}: {shown(note, SENTENCE)}" for run in runs for note in run.notes)
-    table = pd.DataFrame(
-        [
-            cell_row(index, record, cells[index], run.name, run.env.get("device_kind") == "cpu")
-            for index, record in enumerate(records)
-            for run in [run_of[id(record)]]
-        ]
-    )
+    rows = [
+        cell_row(index, record, cells[index], run.name, run.env.get("device_kind") == "cpu")
+        for index, record in enumerate(records)
+        for run in [run_of[id(record)]]
+    ]
     return Loaded(
         runs=runs,
         records=tuple(records),
         document_cells=tuple(cells),
-        cells=with_sweeps(with_text_tokens(numeric(readable(table)))),
+        cells=with_sweeps(with_text_tokens(numeric(pd.DataFrame(readable(rows))))),
         repeats=frame(repeat_rows(records), ("cell", "repeat", "ratio")),
         depths=frame(depth_rows(records), ("cell", "depth", "reached", "alpha", "alpha_low", "alpha_high", "tau")),
-        categories=readable(frame(category_rows(records), CATEGORY_COLUMNS)),
+        categories=frame(readable(category_rows(records)), CATEGORY_COLUMNS),
         ratios=frame(ratio_rows(records, cells), RATIOS),
         notes=notes,
         repeated=sum(len(latest(run.records)) for run in runs) - len(records),

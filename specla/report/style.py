@@ -1,9 +1,9 @@
 """How every plot looks: colours that the colour-blind tell apart (Okabe and Ito), sizes for a page 880 pixels wide."""
 
-import textwrap
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from textwrap import fill, wrap
 from typing import Any
 
 import matplotlib
@@ -19,6 +19,10 @@ from specla.report.escape import for_figure
 
 WIDTH_INCHES = 8.0
 DPI = 160
+ROW_LETTERS = 56
+"""Of what stands beside a row, or of an entry of a legend."""
+LEGEND_LETTERS = 118
+"""Of a line of a legend, its lines and markers aside."""
 BLACK, ORANGE, SKY, GREEN, YELLOW, BLUE, VERMILION, PURPLE = (
     *("#000000", "#E69F00", "#56B4E9", "#009E73", "#F0E442", "#0072B2", "#D55E00", "#CC79A7"),
 )
@@ -117,7 +121,7 @@ def canvas(
         columns: of panels.
         widths: of the columns, in proportion; None makes them equal.
     """
-    bold, plain = textwrap.wrap(for_figure(title), 95), textwrap.wrap(for_figure(note), 134)
+    bold, plain = wrap(for_figure(title), 95), wrap(for_figure(note), 134)
     head = 0.12 + 0.19 * len(bold) + 0.16 * len(plain)
     total = height + head
     figure = Figure(figsize=(WIDTH_INCHES, total))
@@ -128,6 +132,21 @@ def canvas(
     figure.text(0.012, below, "\n".join(plain), va="top", fontsize=8, color="#444444", linespacing=1.25)
     grid = figure.subplots(rows, columns, squeeze=False, width_ratios=widths)
     return figure, [list(line) for line in grid]
+
+
+def row_text(text: str) -> str:
+    """What stands beside a row, however long it was: the panels keep most of the page's width."""
+    return for_figure(text, ROW_LETTERS)
+
+
+def panel_title(axes: Axes, text: str, columns: int = 1) -> None:
+    """What stands above one of so many panels side by side, in lines that do not reach into the next."""
+    axes.set_title(fill(for_figure(text, 2 * ROW_LETTERS), 102 // columns), loc="left", fontweight="bold")
+
+
+def legend_columns(labels: Sequence[str], most: int) -> int:
+    """How many entries of a legend the page's width has room for, side by side."""
+    return max(1, min(most, len(labels), LEGEND_LETTERS // max(map(len, labels), default=1)))
 
 
 def colour_of(verify: str, place: int = 0) -> str:
