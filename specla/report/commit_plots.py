@@ -21,7 +21,7 @@ from specla.report.panels import (
     time_lines,
 )
 from specla.report.plots import named
-from specla.report.style import Plot, canvas, house_rules, panel_title, row_text, spread_of
+from specla.report.style import Plot, canvas, house_rules, legend_text, panel_title, spread_of
 from specla.report.tables import Section, by_number
 
 
@@ -137,7 +137,11 @@ def _defer_points(axes: Axes, rows: pd.DataFrame, batches: list[int], lines: Map
         at = np.array([batches.index(int(batch)) for batch in part.batch]) + step * (place - (len(here) - 1) / 2)
         look = {**lines[label], "ls": "none", "ms": 5.5, "mew": 1.4}
         axes.errorbar(
-            at, part.ratio, yerr=spread_of(part.ratio, part.ratio_low, part.ratio_high), label=row_text(label), **look
+            at,
+            part.ratio,
+            yerr=spread_of(part.ratio, part.ratio_low, part.ratio_high),
+            label=legend_text(label),
+            **look,
         )
     axes.set_xticks(range(len(batches)), [str(batch) for batch in batches])
     axes.set_xlim(-0.6, len(batches) - 0.4)

@@ -18,6 +18,7 @@ from specla.report.style import (
     colour_of,
     house_rules,
     legend_columns,
+    legend_text,
     panel_title,
     row_text,
     spread_of,
@@ -60,7 +61,7 @@ def depth_plot(section: Section, loaded: Loaded) -> Plot | None:
                 part = data[(data.panel == panel) & (data.shown == tree) & (data.drafter == drafter)]
                 if part.empty:
                     continue
-                _depth_lines(left, right, part, place, len(lines), row_text(f"{tree}, {drafter}"))
+                _depth_lines(left, right, part, place, len(lines), legend_text(f"{tree}, {drafter}"))
             _depth_axes(left, right, panel, int(data.depth.max()))
             left.set_xlabel("draft depth" if panel == panels[-1] else "")
             right.set_xlabel("draft depth" if panel == panels[-1] else "")
@@ -68,7 +69,7 @@ def depth_plot(section: Section, loaded: Loaded) -> Plot | None:
         drawn = {
             name: handle for left, _ in grid for handle, name in zip(*left.get_legend_handles_labels(), strict=True)
         }
-        shown = [name for name in (row_text(f"{tree}, {drafter}") for tree, drafter in lines) if name in drawn]
+        shown = [name for name in (legend_text(f"{tree}, {drafter}") for tree, drafter in lines) if name in drawn]
         handles = [drawn[name] for name in shown]
         figure.legend(handles, shown, loc="outside lower center", ncols=legend_columns(shown, 3))
     kept = ["panel", "shown", "drafter", "depth", "reached", "alpha", "alpha_low", "alpha_high", "tau"]
@@ -150,7 +151,7 @@ def _category_points(axes: Axes, data: pd.DataFrame, order: Sequence[str], best:
             ls="none",
             capsize=2.5,
             lw=1.2,
-            label=row_text(f"{choice.method} on {choice.shown}"),
+            label=legend_text(f"{choice.method} on {choice.shown}"),
         )
     axes.axvline(1.0, color="black", lw=1, ls=(0, (4, 2)))
     counts = data.groupby("prompts").prompt_count.max()

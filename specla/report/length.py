@@ -12,7 +12,7 @@ from specla.report.frames import LENGTH_SERIES
 from specla.report.load import rows_of
 from specla.report.panels import shared_legend
 from specla.report.plots import MOST_PANELS, named
-from specla.report.style import Plot, canvas, house_rules, line_look, panel_title, row_text, spread_of
+from specla.report.style import Plot, canvas, house_rules, legend_text, line_look, panel_title, spread_of
 from specla.report.tables import Section, by_number, markdown, verify_rank
 
 
@@ -90,7 +90,7 @@ def _length_line(axes: Axes, part: pd.DataFrame, look: dict[str, Any], name: str
     if part.empty:
         return
     axes.errorbar(
-        part.levels, part.speedup, yerr=spread_of(part.speedup, part.low, part.high), label=row_text(name), **look
+        part.levels, part.speedup, yerr=spread_of(part.speedup, part.low, part.high), label=legend_text(name), **look
     )
     best = part[part.best]
     axes.plot(best.levels, best.speedup, ls="none", marker="o", ms=10, mfc="none", mec=look["color"], mew=1.3)

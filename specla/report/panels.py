@@ -17,9 +17,9 @@ from specla.report.style import (
     SERIES_COLOURS,
     canvas,
     legend_columns,
+    legend_text,
     line_look,
     panel_title,
-    row_text,
     spread_of,
 )
 from specla.report.tables import VERIFY_ORDER, by_number
@@ -141,7 +141,7 @@ def time_lines(axes: Axes, cells: pd.DataFrame, lines: Mapping[str, dict[str, An
         part = cells[cells.label == label].sort_values([at, "cell"])
         if len(part):
             spread = spread_of(part.time_us, part.time_low_us, part.time_high_us)
-            axes.errorbar(part[at], part.time_us, yerr=spread, label=row_text(label), **look)
+            axes.errorbar(part[at], part.time_us, yerr=spread, label=legend_text(label), **look)
     floor = cells[cells.floor_us > 0].groupby(at).floor_us.min()
     if len(floor):
         dashed: dict[str, Any] = {"color": BLACK, "lw": 1.2, "ls": (0, (4, 2)), "label": FLOOR}

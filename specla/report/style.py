@@ -19,10 +19,10 @@ from specla.report.escape import for_figure
 
 WIDTH_INCHES = 8.0
 DPI = 160
-ROW_LETTERS = 56
-"""Of what stands beside a row, or of an entry of a legend."""
+ROW_LETTERS = 52
+"""Of what stands beside a row."""
 LEGEND_LETTERS = 118
-"""Of a line of a legend, its lines and markers aside."""
+"""Of a line of a legend below its panels, its lines and markers aside."""
 BLACK, ORANGE, SKY, GREEN, YELLOW, BLUE, VERMILION, PURPLE = (
     *("#000000", "#E69F00", "#56B4E9", "#009E73", "#F0E442", "#0072B2", "#D55E00", "#CC79A7"),
 )
@@ -137,6 +137,11 @@ def canvas(
 def row_text(text: str) -> str:
     """What stands beside a row, however long it was: the panels keep most of the page's width."""
     return for_figure(text, ROW_LETTERS)
+
+
+def legend_text(text: str) -> str:
+    """An entry of a legend below its panels, however long it was."""
+    return for_figure(text, LEGEND_LETTERS)
 
 
 def panel_title(axes: Axes, text: str, columns: int = 1) -> None:
