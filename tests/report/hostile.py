@@ -1,9 +1,9 @@
 """Text that means something to whatever it is shown in, for every field that text can get into."""
 
+from dataclasses import replace
 from typing import Any
 
-from specla.bench.identity import ModelInfo
-from specla.bench.record import Method, Record, Status
+from specla.bench.record import Method, Record, Sample, Status
 from tests.factory import ENV, MINI, ar_record, decode_record, kernel_record, unmeasured
 
 LONG = "word" * 75
@@ -31,43 +31,43 @@ HOSTILE = (
     LONG + "a",
     LONG + "b",
 )
+EVERYTHING = " ".join(HOSTILE)
+HOSTILE_ENV: dict[str, Any] = {**ENV, "device": HOSTILE[2], "cpu": {"model": HOSTILE[1], HOSTILE[4]: HOSTILE[8]}}
 
 
 def hostile_records() -> list[Record]:
-    """A run whose categories, ids, words, names, reasons and devices are hostile, each in turn."""
-    records: list[Record] = []
-    for place, text in enumerate(HOSTILE):
-        info = ModelInfo(text, f"{place:012x}", *MINI.shape)
-        common: dict[str, Any] = {
-            "device": f"GPU {text}" if place == 3 else "NVIDIA H200",
-            "model_info": info if place in (0, 1, 20, 21) else MINI,
-            "workload": text if place in (2, 4) else "heldout",
-            "overrides": (f"model.path={text}", f"workload.categories=[{text}]" if place == 5 else f"seed={place}"),
-            "fingerprint": f"{place:064x}",
-        }
-        record = decode_record(Method("tree", "factors", "ngram", "chain-d3"), 1.1 + place / 50, **common)
-        records += [ar_record(**{**common, "fingerprint": f"a{place:063x}"}), with_categories(record)]
-    records.append(failed(decode_record(overrides=("failing",)), " ".join(HOSTILE)))
-    records.append(decode_record(Method("auto", "factors", "ngram", "chain-d3"), why=f"auto: {HOSTILE[0]} {LONG}"))
-    records.append(decode_record(Method("tree", "factors", "oracle", "chain-d3"), profile=HOSTILE[2], alpha_asked=0.5))
-    records.append(kernel_record(overrides=tuple(f"model.hidden_size={text}" for text in HOSTILE[:3])))
+    """A run in which every free text is hostile: one setting of decodes, one of operations."""
+    setting: dict[str, Any] = {"device": EVERYTHING, "model_info": replace(MINI, name=EVERYTHING), "model": HOSTILE[2]}
+    records = [ar_record(**setting, workload=text) for text in HOSTILE]
+    records += [
+        decode_record(Method("tree", "factors", "ngram", "chain-d3"), 1.1 + place / 50, workload=text, **setting)
+        for place, text in enumerate(HOSTILE)
+    ]
+    methods = [Method("tree", "factors", "aligned", "chain-d3"), Method("auto", "factors", "aligned", "chain-d3")]
+    told = {**setting, "overrides": HOSTILE, "why": f"auto: {EVERYTHING}"}
+    records += [with_categories(decode_record(method, 1.4, **told)) for method in methods]
+    oracle = Method("tree", "factors", "oracle", "chain-d3")
+    records.append(decode_record(oracle, profile=EVERYTHING, alpha_asked=0.5, **setting))
+    lost = {"workload": "lost", **setting}
+    for text in (*HOSTILE[:3], EVERYTHING):
+        record = decode_record(**{**lost, "overrides": (text,)})
+        records.append(Record(**{**vars(record), **unmeasured(record, Status.FAILED, text)}))
+    operation: dict[str, Any] = {"model": HOSTILE[3], "device": HOSTILE[6], "timing": f"eager: {EVERYTHING}"}
+    words = tuple(f"model.{text}" for text in HOSTILE)
+    records += [
+        kernel_record(method=Method(verify, "factors", "none", "kary-b2-n15"), overrides=words, **operation)
+        for verify in ("hybrid", "sequential_replay")
+    ]
     return records
 
 
 def with_categories(record: Record) -> Record:
     """The decode, of prompts of which each has a hostile category and id."""
     one = record.samples[0]
+    assert isinstance(one, Sample)
     samples = tuple(
-        type(one)(**{**vars(one), "repeat": repeat, "item": item, "category": text, "prompts": (text,)})
+        replace(one, repeat=repeat, item=item, category=text, prompts=(text,), seconds=one.seconds * (1 + item / 40))
         for repeat in range(5)
         for item, text in enumerate(HOSTILE)
     )
-    return Record(**{**vars(record), "samples": samples})
-
-
-def failed(record: Record, reason: str) -> Record:
-    """The cell, had it failed."""
-    return Record(**{**vars(record), **unmeasured(record, Status.FAILED, reason)})
-
-
-HOSTILE_ENV: dict[str, Any] = {**ENV, "device": HOSTILE[2], "cpu": {"model": HOSTILE[1], "name": HOSTILE[8]}}
+    return replace(record, samples=samples)
