@@ -16,6 +16,8 @@ from specla.report.tables import Section, by_number
 
 MOST_ROWS = 45
 MOST_PANELS = 3
+_NAMED = 6
+"""Of the panels that are not drawn."""
 _ROW_INCHES = 0.185
 _HEAD = "\0"  # opens the key of a row that is a group's heading, so that it is never a method's name
 
@@ -113,7 +115,7 @@ def _frame_rows(axes: Axes, rows: Sequence[tuple[str, str]], panel: str, columns
         axes.set_yticklabels([])
     axes.tick_params(axis="y", length=0)
     axes.grid(axis="x")
-    panel_title(axes, panel, columns)
+    panel_title(axes, panel, columns, max(len(row_text(name)) for row in rows for name in row if name != _HEAD))
 
 
 def _speed_bars(axes: Axes, cells: pd.DataFrame, rows: Sequence[tuple[str, str]], limit: float) -> None:
@@ -200,7 +202,8 @@ def _split_bars(axes: Axes, cells: pd.DataFrame, rows: Sequence[tuple[str, str]]
 def hidden_panels(cells: pd.DataFrame, panels: Sequence[str]) -> str:
     """What is not drawn, as a sentence; empty where everything is."""
     hidden = sorted(set(cells.panel.astype(str)) - set(panels), key=by_number)
-    return f" In the CSV alone: {'; '.join(hidden)}." if hidden else ""
+    more = f"; {len(hidden) - _NAMED} more" if len(hidden) > _NAMED else ""
+    return f" In the CSV alone: {'; '.join(hidden[:_NAMED])}{more}." if hidden else ""
 
 
 def _synthetic_note(cells: pd.DataFrame) -> str:

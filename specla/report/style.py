@@ -14,6 +14,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
+from matplotlib.text import Text
 
 from specla.report.escape import for_figure
 
@@ -55,6 +56,8 @@ _LINE_MARKERS = {
     **{"auto": "X", "replay_tokens": "o", "replay_cached": "v", "snapshot": "P", "factors": "s"},
     **{"factors_deferred": "^", "factors_lazy": "D"},
 }
+_TEXT_WIDTH = 0.98
+"""Of the page, for its heading."""
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
 LINES = ("-", "--", "-.", ":")
 _RULES: Any = {
@@ -127,11 +130,20 @@ def canvas(
     figure = Figure(figsize=(WIDTH_INCHES, total))
     FigureCanvasAgg(figure)
     figure.set_layout_engine(ConstrainedLayoutEngine(rect=(0.005, 0.01, 0.985, 1 - head / total - 0.015)))
-    figure.text(0.012, 1 - 0.07 / total, "\n".join(bold), va="top", fontsize=10.5, fontweight="bold", linespacing=1.25)
     below = 1 - (0.09 + 0.19 * len(bold)) / total
-    figure.text(0.012, below, "\n".join(plain), va="top", fontsize=8, color="#444444", linespacing=1.25)
+    look: dict[str, Any] = {"va": "top", "linespacing": 1.25}
+    heading = figure.text(0.012, 1 - 0.07 / total, "\n".join(bold), fontsize=10.5, fontweight="bold", **look)
+    _fit(heading, figure)
+    _fit(figure.text(0.012, below, "\n".join(plain), fontsize=8, color="#444444", **look), figure)
     grid = figure.subplots(rows, columns, squeeze=False, width_ratios=widths)
     return figure, [list(line) for line in grid]
+
+
+def _fit(text: Text, figure: Figure) -> None:
+    """Lines are broken by their letters: those of wide ones are drawn smaller."""
+    width = text.get_window_extent().width / figure.bbox.width
+    if width > _TEXT_WIDTH:
+        text.set_fontsize(float(text.get_fontsize()) * _TEXT_WIDTH / width)
 
 
 def row_text(text: str) -> str:
@@ -144,9 +156,17 @@ def legend_text(text: str) -> str:
     return for_figure(text, LEGEND_LETTERS)
 
 
-def panel_title(axes: Axes, text: str, columns: int = 1) -> None:
-    """What stands above one of so many panels side by side, in lines that do not reach into the next."""
-    axes.set_title(fill(for_figure(text, 2 * ROW_LETTERS), 102 // columns), loc="left", fontweight="bold")
+def panel_title(axes: Axes, text: str, columns: int = 1, beside: int = 0) -> None:
+    """What stands above one of so many panels side by side, in lines that do not reach into the next.
+
+    Args:
+        axes: of the panel.
+        text: of any length.
+        columns: of panels.
+        beside: letters of what stands to the left of them all.
+    """
+    letters = int(102 - 0.75 * beside) // columns
+    axes.set_title(fill(for_figure(text, 2 * ROW_LETTERS), letters), loc="left", fontweight="bold")
 
 
 def legend_columns(labels: Sequence[str], most: int) -> int:
