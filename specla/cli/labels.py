@@ -60,12 +60,12 @@ def place_labels(places: Sequence[Place], *, short: bool = False) -> list[str]:
 
 def _label(place: Place, varies: Mapping[str, bool]) -> str:
     categories = f" ({place.categories})" if varies["categories"] and place.categories else ""
-    told = [place.model] if varies["model"] else []
-    told += [f"batch {place.batch}"] if varies["batch"] else []
+    told = [f"batch {place.batch}"] if varies["batch"] else []
     told += [f"T = {place.temperature:g}"] if varies["temperature"] else []
     told += [f"top-p = {place.top_p:g}"] if varies["top_p"] and place.temperature else []
-    # Each is kept on one line.
-    return ", ".join((f"{place.workload}{categories}", *(text.replace(" ", "\u00a0") for text in told)))
+    models = [place.model] if varies["model"] else []
+    # Each of the short ones is kept on one line.
+    return ", ".join((f"{place.workload}{categories}", *models, *(text.replace(" ", "\u00a0") for text in told)))
 
 
 def _short_label(place: Place, varies: Mapping[str, bool]) -> str:

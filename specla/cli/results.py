@@ -38,9 +38,10 @@ def print_plan(plan: Plan) -> None:
     decodes = [cell for cell in plan.cells if cell.command not in KERNEL_COMMANDS]
     accepted = () if all(cell.command == "ablate verify" for cell in operations) else ("accepted",)
     own = ("topology", "nodes", *accepted)
+    models = _plan_models(decodes)
     for cells, columns in ((decodes, ("drafter", "topology", "nodes", "workload")), (operations, own)):
         table = _table("verify", "recover", *columns, "batch", "time", "memory", padding=int(shown.width > 90))
-        places = _plan_places(decodes) if cells is decodes else [""] * len(cells)
+        places = place_labels(list(map(place_of, decodes, models))) if cells is decodes else [""] * len(cells)
         for cell, place in zip(cells, places, strict=True):
             names = _names(cell, place) if cells is decodes else _operation_names(cell, bool(accepted))
             if cell.status != "pending":
@@ -55,6 +56,8 @@ def print_plan(plan: Plan) -> None:
             table.add_row(*names, _seconds(cost.seconds), _bytes(cost.memory_bytes))
         if cells:
             shown.print(table)
+    if len(set(models)) == 1:
+        shown.print(f"model: {for_terminal(models[0])}")
     for reason in dict.fromkeys(cell.reason for cell in plan.cells if cell.reason):
         shown.print(f"n/a, not applicable: {for_terminal(reason)}")
     ar = sum(cell.method.verify == "ar" for cell in decodes)
@@ -65,15 +68,15 @@ def print_plan(plan: Plan) -> None:
     )
 
 
-def _plan_places(cells: Sequence[Cell]) -> list[str]:
-    """Where each decode of a plan takes place; a model that cannot be told yet is called as its option is."""
+def _plan_models(cells: Sequence[Cell]) -> list[str]:
+    """The model of each decode of a plan, by its config.json; one that is not here is called as its option is."""
     seen = {(cell.settings.model, cell.settings.seed): cell for cell in cells}
     models = {key: seen_info(*key, cell.command) for key, cell in seen.items()}
     names = {key: info.label if info else key[0].name for key, info in models.items()}
     if len(set(names.values())) < len({key[0] for key in names}):
         # Two of a name are told apart by where they lie.
         names = {key: f"{name} at {key[0].path}" if key[0].path else name for key, name in names.items()}
-    return place_labels([place_of(cell, names[cell.settings.model, cell.settings.seed]) for cell in cells])
+    return [names[cell.settings.model, cell.settings.seed] for cell in cells]
 
 
 def _operation_names(cell: Cell, with_accepted: bool) -> tuple[str, ...]:

@@ -132,11 +132,12 @@ def read_runs(paths: Iterable[Path]) -> tuple[Run, ...]:
     """
     found = {path: read_records(path / RECORDS) for path in find_runs(paths)}
     done = {r.fingerprint for file in found.values() for r in file.records if r.status is not Status.PENDING}
-    names: dict[str, int] = {}
+    names: set[str] = set()
     runs = []
     for path, file in found.items():
-        names[path.name] = names.get(path.name, 0) + 1
-        name = path.name + (f"-{names[path.name]}" if names[path.name] > 1 else "")
+        ways = (path.name, *(f"{path.name}-{number}" for number in range(2, len(found) + 2)))
+        name = next(way for way in ways if way not in names)
+        names.add(name)
         runs.append(_read_run(path, name, file, done))
     return tuple(sorted(runs, key=lambda run: run.name))
 

@@ -1,13 +1,16 @@
 """Several models in one report, and how near the nearest tie was."""
 
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from specla.bench.plan import plan
 from specla.bench.record import Lossless, Method, Record
 from specla.bench.summary import build_document
-from specla.cli.results import print_results
+from specla.cli.results import print_plan, print_results
+from specla.models.checkpoint import ASSETS
 from specla.report.build import build_report
 from specla.report.load import load_runs
 from specla.report.markdown import report_markdown
@@ -60,6 +63,18 @@ def test_the_terminal_tells_models_apart(capsys: pytest.CaptureFixture[str]) -> 
     assert len({row.split("1.00x")[0].split("0.80x")[0] for row in rows}) == 4
     print_results(build_document(two_models("/a", "/b")[:2], "bench e2e", "run", "CPU"))
     assert capsys.readouterr().out.strip().endswith("passed on CPU, model gdn-mini (9.5 M)")
+
+
+def test_a_dry_run_names_the_model_not_the_option(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = tmp_path / "mine [red]"
+    folder.mkdir()
+    shutil.copy(ASSETS / "gdn-mini" / "config.json", folder)
+    print_plan(plan("bench e2e", ["model=gdn-1.3b", "model.path=asset:gdn-mini", "drafter=ngram"]))
+    out = capsys.readouterr().out
+    assert "model: gdn-mini (9.5 M)" in out and "gdn-1.3b" not in out
+    print_plan(plan("bench e2e", ["model=gdn-1.3b", f"model.path=asset:gdn-mini,'{folder}'", "drafter=ngram"]))
+    out = capsys.readouterr().out
+    assert out.count("heldout, mine [red] (9.5 M)") == out.count("heldout, gdn-mini (9.5 M)") == 2
 
 
 @pytest.mark.parametrize(
