@@ -130,6 +130,7 @@ app.command("paper")(
 def _dry_run(planned: "Plan", json: bool) -> None:
     from dataclasses import replace
 
+    from specla.bench.identity import seen_info
     from specla.bench.machine import cpu_model
     from specla.bench.planned import planned_record
     from specla.bench.summary import build_document
@@ -146,7 +147,11 @@ def _dry_run(planned: "Plan", json: bool) -> None:
         log(note)
     print_plan(planned)
     if json:
-        records = [planned_record(cell, cell.config_hash, "cpu", cell.settings.dtype) for cell in planned.cells]
+        models = [seen_info(cell.settings.model, cell.settings.seed, cell.command) for cell in planned.cells]
+        records = [
+            planned_record(cell, cell.config_hash, "cpu", cell.settings.dtype, model)
+            for cell, model in zip(planned.cells, models, strict=True)
+        ]
         # Which GPU it is takes torch to tell.
         named = ["cuda" if cell.settings.device == "cuda" else cpu_model() for cell in planned.cells]
         records = [replace(record, device=name) for record, name in zip(records, named, strict=True)]

@@ -9,6 +9,7 @@ from specla import __version__
 from specla.cli import ablate, bench, compare, explain, generate, report, train
 from specla.errors import MeasurementError, SpeclaError
 from specla.interrupt import remembered
+from specla.report.escape import shown
 
 INTERRUPTED = 130
 
@@ -87,7 +88,7 @@ def _usage_or_bug(problem: Exception) -> None:
 
 
 def _fail(line: str, code: int) -> None:
-    print(f"specla: {line}", file=sys.stderr)
+    print(f"specla: {shown(line, None)}", file=sys.stderr)
     sys.exit(code)
 
 
