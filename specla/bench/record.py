@@ -19,6 +19,7 @@ from typing import Any
 
 from specla.bench.choice import TreeChoice
 from specla.bench.codec import MANY, decode, encode, measured, shortened
+from specla.bench.identity import ModelInfo
 from specla.bench.samples import Decoding as Decoding
 from specla.bench.samples import Kernel as Kernel
 from specla.bench.samples import KernelSample as KernelSample
@@ -120,7 +121,10 @@ class Record:
     dtype: str
     device: str
     model: str
+    """The option's name; which model it was, `model_info` says."""
     schema: int = SCHEMA
+    model_info: ModelInfo | None = None
+    """None where it could not be told, and in older records."""
     overrides: tuple[str, ...] = ()
     group: str = "main"
     """`main`, or the section of an experiment: verify, recover, defer, acceptance, length."""
@@ -139,6 +143,8 @@ class Record:
     lossless: Lossless | None = None
     near_ties: int = field(default=0, metadata=_COUNT)
     gate_positions: int = field(default=0, metadata=_COUNT)
+    worst_tie: float | None = field(default=None, metadata=measured(least=0))
+    """Of the near ties, the largest margin as a share of its bound, 0 to 1; None without any, and in older records."""
     samples: tuple[Sample | KernelSample, ...] = ()
     counts: Counts | None = None
     bytes: Bytes | None = None

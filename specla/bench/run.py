@@ -11,7 +11,7 @@ import yaml
 from specla.bench.cases import prepare_work
 from specla.bench.cases.e2e import EndToEnd
 from specla.bench.cases.work import ERRORS, Events, Work, failure, interruptible
-from specla.bench.cells import Cell, Plan
+from specla.bench.cells import Cell, Plan, asked
 from specla.bench.clock import clock_for
 from specla.bench.estimate import estimate
 from specla.bench.fla_model import obstacle
@@ -26,6 +26,7 @@ from specla.bench.settings import to_plain
 from specla.bench.store import RunFolder
 from specla.bench.subject import require_device, resolve_device, resolve_dtype
 from specla.bench.summary import Document, build_document
+from specla.bench.trained import known_models
 from specla.errors import MeasurementError, told
 from specla.interrupt import check
 
@@ -69,6 +70,11 @@ class Prepared:
     planned: dict[str, Record]
     fingerprint: str
 
+    @property
+    def notes(self) -> list[str]:
+        """What to tell of the plan and of what it reads, each once."""
+        return list(dict.fromkeys((*self.plan.notes, *(note for work in self.works for note in work.notes))))
+
 
 def prepare(plan: Plan, partly: bool = False) -> Prepared:
     """Load every model and workload of a plan.
@@ -97,12 +103,13 @@ def prepare(plan: Plan, partly: bool = False) -> Prepared:
     _refuse_all(plan, bad, refused)
     data = {cell.config_hash: work.digest_of(cell) for work in works for cell in work.cells}
     code, planned, digests = code_digest(), {}, []
+    models = known_models(plan)
     for cell in plan.cells:
         device = device_of(cell)
         dtype = str(resolve_dtype(cell.settings.dtype, device)).removeprefix("torch.")
         inputs = (data.get(cell.config_hash, ""), device_name(device), dtype)
         fingerprint = _sha256(cell.config_hash, code, *inputs, torch.__version__)
-        planned[cell.config_hash] = planned_record(cell, fingerprint, device, dtype)
+        planned[cell.config_hash] = planned_record(cell, fingerprint, device, dtype, models[cell.config_hash])
         if cell.config_hash in refused:
             status, reason = refused[cell.config_hash]
             planned[cell.config_hash] = replace(planned[cell.config_hash], status=status, reason=reason)
@@ -113,10 +120,9 @@ def prepare(plan: Plan, partly: bool = False) -> Prepared:
 
 
 def _refuse_all(plan: Plan, bad: Mapping[str, Exception], refused: Collection[str]) -> None:
-    """Raise the first error where no cell that was asked for is left; AR, which none asks for, needs company."""
+    """Raise the first error where no cell that was asked for is left."""
     left = [cell for cell in plan.cells if cell.status == "pending" and cell.config_hash not in refused]
-    asked = [cell for cell in left if cell.config_hash != cell.ar_hash] or left
-    if bad and all(cell.config_hash in bad for cell in asked):
+    if bad and all(cell.config_hash in bad for cell in asked(left)):
         raise next(iter(bad.values()))
 
 
@@ -171,7 +177,7 @@ def run(prepared: Prepared, out: Path, slug: str, resume: bool, observer: Observ
         session = Session(folder, observer.log)
         kept = folder.finished if resume else {}
         folder.log(f"started: {plan.command} {' '.join(plan.words)}".rstrip())
-        for note in (*folder.notes, *plan.notes):
+        for note in (*folder.notes, *prepared.notes):
             session.log(note)
         session.plan(prepared.planned.values())
         todo = [

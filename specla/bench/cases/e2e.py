@@ -56,7 +56,7 @@ class EndToEnd(Work):
         self._calibrations: dict[int | None, Calibration] = {}
         # Bad inputs are told before anything is measured.
         self.cells = [cell for cell in self.cells if self._sound(cell, refuse)]
-        self.digest = self.subject.digest
+        self.digest, self.notes = self.subject.digest, self.subject.notes
 
     def _sound(self, cell: Cell, refuse: Refuse) -> bool:
         """Whether a cell's drafter is there and fits, and there are prompts enough to choose its tree on."""
