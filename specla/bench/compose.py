@@ -28,6 +28,7 @@ from specla.bench.validate import nearest, show
 from specla.errors import SpeclaError
 
 EXPERIMENT = "experiment"
+_TOO_DEEP = "brackets nested deeper than any dial's value"
 _EXPECTED = {"tuple": "a list, as in [a,b],", "int": "a whole number", "float": "a number", "bool": "true or false"}
 
 
@@ -67,6 +68,10 @@ class Composer:
         try:
             # The plural alone tells the parsed word about the loader, without which glob fails.
             return self._parser.parse_overrides([word])[0]
+        except RecursionError:
+            raise SpeclaError(f"{word}: {_TOO_DEEP}") from None
+        except ValueError:
+            raise SpeclaError(f"{word}: a number of more digits than Python reads") from None
         except HydraException as error:
             lines = [line.strip() for line in str(error).splitlines() if line.strip()]
             detail = next((line.partition(" expecting")[0] for line in lines if not line.startswith("See ")), "")
@@ -88,10 +93,14 @@ class Composer:
                 self._values[word] = self.parse(word).value()
             try:
                 OmegaConf.update(config, key, self._values[word], merge=True)
+            except RecursionError:
+                raise SpeclaError(f"{key}={text}: {_TOO_DEEP}") from None
             except OmegaConfBaseException as error:
                 raise SpeclaError(f"{key}={text}: give {_expected(key)}") from error
         try:
             schema = OmegaConf.to_object(config)
+        except RecursionError:
+            raise SpeclaError(f"{' '.join(values)}: {_TOO_DEEP}") from None
         except OmegaConfBaseException as error:
             raise SpeclaError(_told(error)) from error
         return Settings(**{name: getattr(schema, name) for name in Settings.__dataclass_fields__})
