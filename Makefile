@@ -37,7 +37,7 @@ bench-gpu: $(STAMP) ## decoding and every operation at the published 1.3B shape 
 	case $$status in 0|3|4) $(BIN)/specla report || exit ;; esac; exit $$status
 
 test: lint ## ruff, mypy, and every test
-	$(BIN)/python -m pytest -q -n 2 tests
+	$(BIN)/python -m pytest -q -n 2 --dist worksteal tests
 
 test-gpu: $(STAMP) ## the tests that need a GPU, then some of the kernels' under compute-sanitizer
 	@command -v compute-sanitizer > /dev/null || { \

@@ -1,6 +1,5 @@
 """The errors that are not bugs, and any error in one line."""
 
-
 LONGEST = 800
 """Characters of a message. What users hand in can be quoted back at any length; beyond this its middle is left out."""
 

@@ -69,7 +69,9 @@ def _fuzz(name: str, seconds: int) -> None:
         "print_final_stats": 1,
     }
     flags = [f"-{key}={value}" for key, value in options.items()]
-    atheris.Setup([sys.argv[0], *flags, f"-artifact_prefix={findings}/", str(corpus)], lambda data: hold(TARGETS[name], data))
+    atheris.Setup(
+        [sys.argv[0], *flags, f"-artifact_prefix={findings}/", str(corpus)], lambda data: hold(TARGETS[name], data)
+    )
     atheris.Fuzz()
 
 

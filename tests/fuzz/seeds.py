@@ -39,7 +39,19 @@ _OVERRIDES = (
     "model.path=a,b,'c,d'",
     "workload.categories=[ä,'ö ü']",
 )
-_TOPOLOGY = ("[-1]", "[-1,0,0,1,1,2]", "[]", "[0]", "[-1,-1]", "[-1,0.5]", "[-1,true]", "[-1,null]", "[[-1]]", "{}", "1e400")
+_TOPOLOGY = (
+    "[-1]",
+    "[-1,0,0,1,1,2]",
+    "[]",
+    "[0]",
+    "[-1,-1]",
+    "[-1,0.5]",
+    "[-1,true]",
+    "[-1,null]",
+    "[[-1]]",
+    "{}",
+    "1e400",
+)
 _CONFIG = {
     "model_type": "gated_deltanet",
     "vocab_size": 5,
@@ -61,6 +73,7 @@ _INDICES = (
     '{"weight_map": []}',
     "[" * 2000,
 )
+_PACKED = gzip.compress(b'{"prompt": "a"}\n', mtime=0)
 _PROMPTS: dict[str, tuple[bytes, ...]] = {
     ".jsonl": (
         b'{"prompt": "a"}\n{"prompt": "b"}\n',
@@ -73,11 +86,21 @@ _PROMPTS: dict[str, tuple[bytes, ...]] = {
         b"[" * 3000,
     ),
     ".json": (b'[{"prompt": "a"}]', b'{"data": [{"prompt": "a"}]}', b"{}", b"[]", b"[1, 2]", b'"a"'),
-    ".csv": (b"prompt\nnull\nNA\n12\n", b"prompt\n", b'prompt,category\n"a\nb",x\n', b"\xef\xbb\xbfprompt\na\n", b'prompt\n"'),
+    ".csv": (
+        b"prompt\nnull\nNA\n12\n",
+        b"prompt\n",
+        b'prompt,category\n"a\nb",x\n',
+        b"\xef\xbb\xbfprompt\na\n",
+        b'prompt\n"',
+    ),
     ".tsv": (b"prompt\tcategory\na\tb\n",),
     ".txt": (b"a\nb\n", b"\xef\xbb\xbfa\n", b"\x00", b"\xff\xfea\x00"),
     ".parquet": (b"PAR1PAR1", b"PAR1" + b"\xff" * 16 + b"PAR1"),
-    ".jsonl.gz": (gzip.compress(b'{"prompt": "a"}\n', mtime=0), b"\x1f\x8b", gzip.compress(b'{"prompt": "a"}\n', mtime=0)[:-6]),
+    ".jsonl.gz": (
+        gzip.compress(b'{"prompt": "a"}\n', mtime=0),
+        b"\x1f\x8b",
+        gzip.compress(b'{"prompt": "a"}\n', mtime=0)[:-6],
+    ),
 }
 
 
@@ -107,7 +130,17 @@ def _records() -> list[bytes]:
         {**data, "counts": {**data["counts"], "accepted": 10**6}},
     ]
     return [
-        *(whole, whole[:-40], lines[0], b"", b"\n\n", b"{}\n", b"null\nnull\n", b"[" * 3000 + b"\n\n", b"\xff\xfe\n" + whole),
+        *(
+            whole,
+            whole[:-40],
+            lines[0],
+            b"",
+            b"\n\n",
+            b"{}\n",
+            b"null\nnull\n",
+            b"[" * 3000 + b"\n\n",
+            b"\xff\xfe\n" + whole,
+        ),
         *(json.dumps(one).encode() + b"\n" for one in changed),
     ]
 
@@ -131,13 +164,24 @@ def _checkpoint() -> list[bytes]:
 
     files = [
         *(weights, weights[:-1], weights[:100], b"", struct.pack("<Q", 2**60) + weights[8:], b"\x80\x04pickle"),
-        *(with_header(dtype="I8"), with_header(shape=[2**60]), with_header(data_offsets=[0, 2**60]), with_header(shape=[])),
+        *(
+            with_header(dtype="I8"),
+            with_header(shape=[2**60]),
+            with_header(data_offsets=[0, 2**60]),
+            with_header(shape=[]),
+        ),
     ]
     configs = [
         {**_CONFIG, **change}
         for change in (
             *({"num_hidden_layers": 2.7}, {"num_hidden_layers": 10**9}, {"hidden_size": -4}, {"vocab_size": "5"}),
-            *({"vocab_size": 10**400}, {"expand_v": "nan"}, {"head_dim": None}, {"eos_token_id": [1, 2]}, {"norm_eps": 0}),
+            *(
+                {"vocab_size": 10**400},
+                {"expand_v": "nan"},
+                {"head_dim": None},
+                {"eos_token_id": [1, 2]},
+                {"norm_eps": 0},
+            ),
         )
     ]
     broken = [b"", b"[" * 3000, b"{", b"[]", b"\xff", *(json.dumps(one).encode() for one in configs)]

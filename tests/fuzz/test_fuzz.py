@@ -1,4 +1,4 @@
-"""Every fuzzing target on its seeds and on some hundred inputs near them: refusals are one line, nothing else comes out."""
+"""Every fuzzing target on its seeds and on some hundred inputs near them: a refusal is one line, and nothing else."""
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -9,6 +9,7 @@ from tests.fuzz.targets import SEPARATOR, TARGETS, hold
 
 EXAMPLES = {"overrides": 40, "topology": 300, "records": 200, "checkpoint": 60, "checkpoint_index": 150, "prompts": 60}
 """What each does in about a second."""
+PIECES = (SEPARATOR, b"[", b"{", b'"', b"\n", b",", b"=", b"null", b"-1", b"1e999")
 SEEDED = [(name, number) for name in TARGETS for number in range(len(seeds(name)))]
 
 
@@ -20,7 +21,8 @@ def test_seeds(name: str, number: int) -> None:
 def near(name: str) -> st.SearchStrategy[bytes]:
     """A seed with a few of its bytes cut out, replaced or doubled, or any bytes at all."""
     piece = st.one_of(
-        st.binary(max_size=8), st.sampled_from([SEPARATOR, b"[", b"{", b'"', b"\n", b",", b"=", b"null", b"-1", b"1e999"])
+        st.binary(max_size=8),
+        st.sampled_from([SEPARATOR, b"[", b"{", b'"', b"\n", b",", b"=", b"null", b"-1", b"1e999"]),
     )
     edits = st.lists(st.tuples(st.integers(0, 1 << 16), st.integers(0, 6), piece), max_size=4)
     return st.builds(_edited, st.sampled_from(seeds(name)), edits) | st.binary(max_size=64)
@@ -38,7 +40,11 @@ def test_inputs_near_the_seeds(name: str) -> None:
     """The same ones every time: a long search is for `make fuzz`."""
 
     @settings(
-        max_examples=EXAMPLES[name], derandomize=True, deadline=None, database=None, suppress_health_check=list(HealthCheck)
+        max_examples=EXAMPLES[name],
+        derandomize=True,
+        deadline=None,
+        database=None,
+        suppress_health_check=list(HealthCheck),
     )
     @given(near(name))
     def look(data: bytes) -> None:

@@ -7,14 +7,15 @@ The working tree is never written. Exit 1 where a fault is not noticed, or a tes
 """
 
 import argparse
+import json
+import multiprocessing
 import os
-import re
 import shutil
-import subprocess
 import sys
 import tempfile
-from collections.abc import Collection
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import redirect_stderr, redirect_stdout
 from importlib.util import cache_from_source
 from pathlib import Path
 from queue import SimpleQueue
@@ -27,7 +28,9 @@ COPIED = ("specla", "tests", "conf", "pyproject.toml")
 WORKERS = 2
 SECONDS = 600
 """For one fault; its tests take seconds."""
-_FAILED = re.compile(r"^FAILED (\S+?)(?: - .*)?$", re.MULTILINE)
+PRELOADED = ["torch", "pytest", "hypothesis", "numpy", "scipy.stats", "pandas", "omegaconf", "tokenizers"]
+"""Imported once, in the process that all others are forks of: most of what a test takes. Nothing of specla, and not
+Triton, which has to be imported by the tests of kernels."""
 
 
 def main() -> int:
@@ -45,30 +48,34 @@ def main() -> int:
 
 
 def _run(faults: list[Fault]) -> int:
-    with tempfile.TemporaryDirectory(prefix="mutants-") as folder:
+    os.environ["OMP_NUM_THREADS"] = "1"
+    multiprocessing.set_start_method("forkserver")
+    multiprocessing.set_forkserver_preload(PRELOADED)
+    with tempfile.TemporaryDirectory(prefix="mutants-") as folder, ThreadPoolExecutor(WORKERS) as pool:
         copies = SimpleQueue[Path]()
         for number in range(WORKERS):
             copies.put(_copy(Path(folder) / str(number)))
-        sound = _failed(Path(folder) / "0", sorted({test for fault in faults for test in fault.caught_by}), WORKERS)
-        print("\n".join(f"fails without any fault: {test}" for test in sound), flush=True)
 
-        def plant(fault: Fault) -> bool:
+        def on_a_copy(fault: Fault | None, tests: Sequence[str]) -> list[str]:
             copy = copies.get()
             try:
-                missed = _missed(copy, fault)
+                return _failed(copy, tests) if fault is None else _planted(copy, fault)
             finally:
                 copies.put(copy)
-            told = "caught" if not missed else f"SURVIVES {', '.join(missed)}"
-            print(f"{fault.name}: {told if fault.caught_by else 'survives, no test is named'}", flush=True)
-            return bool(missed)
 
-        with ThreadPoolExecutor(WORKERS) as pool:
-            survived = sum(pool.map(plant, faults))
-    unnamed = sum(not fault.caught_by for fault in faults)
-    print(
-        f"{len(faults)} faults: {len(faults) - survived - unnamed} caught, {survived} survive, {unnamed} without a test"
-    )
-    return int(bool(sound) or bool(survived) or bool(unnamed))
+        tests = sorted({test for fault in faults for test in fault.caught_by})
+        halves = [tests[number::WORKERS] for number in range(WORKERS)]
+        unsound = [test for found in pool.map(on_a_copy, [None] * WORKERS, halves) for test in found]
+        for test in unsound:
+            print(f"fails without any fault: {test}", flush=True)
+        survived = 0
+        for fault, failed in zip(faults, pool.map(on_a_copy, faults, [()] * len(faults)), strict=True):
+            missed = [test for test in fault.caught_by if not any(_is_of(case, test) for case in failed)]
+            told = f"SURVIVES {', '.join(missed)}" if missed else "caught" if fault.caught_by else "SURVIVES, no test"
+            print(f"{fault.name}: {told}", flush=True)
+            survived += told != "caught"
+    print(f"{len(faults)} faults: {len(faults) - survived} caught, {survived} survive")
+    return int(bool(unsound) or bool(survived))
 
 
 def _copy(place: Path) -> Path:
@@ -82,20 +89,17 @@ def _copy(place: Path) -> Path:
     return place
 
 
-def _missed(copy: Path, fault: Fault) -> list[str]:
-    """The tests that should notice the fault and do not."""
-    if not fault.caught_by:
-        return []
+def _planted(copy: Path, fault: Fault) -> list[str]:
+    """The cases that fail with the fault."""
     file = copy / "specla" / fault.file
     sound = file.read_text(encoding="utf-8")
     if sound.count(fault.old) != 1:
-        return ["anything: its text is not there exactly once"]
+        return []
     try:
         _write(file, sound.replace(fault.old, fault.new))
-        failed = _failed(copy, fault.caught_by)
+        return _failed(copy, fault.caught_by)
     finally:
         _write(file, sound)
-    return [test for test in fault.caught_by if not any(_is_of(found, test) for found in failed)]
 
 
 def _write(file: Path, text: str) -> None:
@@ -104,23 +108,50 @@ def _write(file: Path, text: str) -> None:
     Path(cache_from_source(str(file))).unlink(missing_ok=True)
 
 
-def _failed(copy: Path, tests: Collection[str], workers: int = 0) -> list[str]:
+def _failed(copy: Path, tests: Sequence[str]) -> list[str]:
     """Which cases of these tests fail; one that cannot even start has not noticed anything."""
     if not tests:
         return []
-    command = [sys.executable, "-m", "pytest", "-q", "-rf", "--no-header", "--tb=no", "-n", str(workers)]
-    # The copy's modules, not those that are installed.
-    environment = {**os.environ, "PYTHONPATH": str(copy), "COLUMNS": "1000"}
-    try:
-        done = subprocess.run(
-            [*command, *(f"tests/{test}" for test in tests)],
-            cwd=copy, env=environment, capture_output=True, text=True, check=False, timeout=SECONDS,
-        )  # fmt: skip
-    except subprocess.TimeoutExpired:
+    answer = copy / "failed.json"
+    answer.unlink(missing_ok=True)
+    process = multiprocessing.Process(target=_test, args=(copy, tests, answer))
+    process.start()
+    process.join(SECONDS)
+    process.kill()
+    if not answer.exists():
+        print(f"no answer: {', '.join(tests)}", flush=True)
         return []
-    if done.returncode not in (0, 1):
-        print(f"{copy}: pytest ended with {done.returncode}\n{done.stdout[-2000:]}{done.stderr[-2000:]}", flush=True)
-    return [case.removeprefix("tests/") for case in _FAILED.findall(done.stdout)]
+    found: list[str] = json.loads(answer.read_text(encoding="utf-8"))
+    return found
+
+
+class _Listener:
+    """Pytest's reports of what failed."""
+
+    def __init__(self) -> None:
+        self.failed: list[str] = []
+
+    def pytest_runtest_logreport(self, report: object) -> None:
+        """A test that raised; fixtures do not count."""
+        if report.when == "call" and report.failed:  # type: ignore[attr-defined]
+            self.failed.append(report.nodeid.removeprefix("tests/"))  # type: ignore[attr-defined]
+
+
+def _test(copy: Path, tests: Sequence[str], answer: Path) -> None:
+    """In a process of its own: run tests of the copy, with the copy's modules."""
+    import pytest
+
+    for name in [name for name in sys.modules if name.partition(".")[0] in ("tests", "specla")]:
+        del sys.modules[name]
+    os.chdir(copy)
+    sys.path = [str(copy), *(path for path in sys.path if Path(path or ".").resolve() not in (ROOT, copy))]
+    os.environ["PYTHONPATH"] = str(copy)
+    listener = _Listener()
+    with open(copy / "log.txt", "a", encoding="utf-8") as log, redirect_stdout(log), redirect_stderr(log):
+        options = ["-q", "--no-header", "--tb=no", "-p", "no:cacheprovider"]
+        code = pytest.main([*options, *(f"tests/{test}" for test in tests)], plugins=[listener])
+    if code in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED):
+        answer.write_text(json.dumps(listener.failed), encoding="utf-8")
 
 
 def _is_of(case: str, test: str) -> bool:

@@ -9,6 +9,7 @@ import importlib
 import os
 import pkgutil
 from collections.abc import Iterator
+from types import FunctionType
 from unittest import mock
 
 import pytest
@@ -28,10 +29,27 @@ def _import_interpreted() -> None:
             raise pytest.UsageError("Triton was imported before tests/ops/kernels and cannot interpret: find by whom")
         for module in pkgutil.iter_modules(kernels.__path__):
             importlib.import_module(f"{kernels.__name__}.{module.name}")
+        _patch_language_once()
 
 
-if INTERPRETED:
-    _import_interpreted()
+def _patch_language_once() -> None:
+    """Let the interpreter put its own functions into Triton's language at the first launch, for good.
+
+    By itself it looks through the whole language at every launch and at every call of one function by another, which
+    takes half of the time that a kernel takes.
+    """
+    from triton import language
+    from triton.runtime import interpreter
+
+    patch, done = interpreter._patch_lang, list[object]()
+
+    def once(_function: object) -> object:
+        if not done:
+            # It patches the modules that a function sees: Triton's own functions see another than kernels do.
+            done.append(patch(FunctionType((lambda: None).__code__, {"tl": language, "core": language.core})))
+        return interpreter._LangPatchScope()
+
+    interpreter._patch_lang = once
 
 
 @pytest.fixture(autouse=True)
