@@ -195,7 +195,7 @@ FAULTS = (
         "drafters/confidence.py",
         "least = max(q) - margin if margin is not None else -torch.inf",
         "least = -torch.inf",
-        ("drafters/test_confidence.py",),
+        ("drafters/test_confidence.py::test_ancestors_stay_within_budget_and_margin",),
     ),
     Fault(
         "adaptive-without-lag",

@@ -91,7 +91,7 @@ FAULTS = (
         "ops/kernels/accept.py",
         "chosen = tl.min(b_token, axis=1)",
         "chosen = tl.max(tl.where(b_token == 2147483647, -1, b_token), axis=1)",
-        (),
+        (f"{KERNELS}/test_accept.py::test_of_equal_parts_the_first_token_is_taken",),
     ),
     Fault(
         "kernel-noise-without-position",

@@ -124,7 +124,7 @@ FAULTS = (
         "bench/workloads/base.py",
         "free = [prompt for prompt in whole if prompt.id not in taken]",
         "free = [prompt for prompt in whole if prompt.id or taken]",
-        ("bench/test_calibrate.py",),
+        ("bench/test_calibrate.py::test_too_small_a_calibration_set",),
     ),
     Fault(
         "one-category-first",
@@ -164,7 +164,7 @@ FAULTS = (
         "bench/estimate.py",
         "passes: float = 1 + cell.settings.measure.warmup + cell.settings.measure.repeats",
         "passes: float = 1 + cell.settings.measure.warmup",
-        (),
+        ("bench/test_estimate.py::test_every_repeat_takes_its_time",),
     ),
     Fault(
         "wolf-cried",
@@ -196,7 +196,7 @@ FAULTS = (
         "report/claims.py",
         "if found.barred:",
         "if found.barred and not found.measured:",
-        ("report/test_claims.py",),
+        ("report/test_claims.py::test_synthetic_acceptance_never_earns_a_verdict_for_e2e",),
     ),
     Fault(
         "snapshot-memory-forgotten",
@@ -204,6 +204,6 @@ FAULTS = (
         "bench/estimate.py",
         'states = nodes + 1 if cell.method.recover == "snapshot" else 1',
         "states = 1",
-        (),
+        ("bench/test_estimate.py::test_a_dense_state_a_node_takes_its_memory",),
     ),
 )

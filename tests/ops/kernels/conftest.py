@@ -52,6 +52,10 @@ def _patch_language_once() -> None:
     interpreter._patch_lang = once
 
 
+if INTERPRETED:
+    _import_interpreted()
+
+
 @pytest.fixture(autouse=True)
 def interpreter(monkeypatch: pytest.MonkeyPatch) -> None:
     """Triton also reads the variable when a kernel runs."""
