@@ -1,0 +1,57 @@
+"""`make coverage`: the lines of specla that tests run on a CPU, those that a GPU alone runs told beside them.
+
+Kernels count: Triton's interpreter runs their bodies line by line, under their own names.
+"""
+
+import sys
+from pathlib import Path
+
+from coverage import Coverage
+
+ROOT = Path(__file__).parents[1]
+LEAST = 90.0
+"""Percent of the lines that can run on a CPU."""
+GPU_ONLY: dict[str, str] = {
+    "engine/graph.py": "captures CUDA graphs and times them by CUDA events",
+    "engine/device.py": "the cycle that is captured in a CUDA graph; parts of it run here through the interpreter",
+    "bench/on_device.py": "decodes and times on a device",
+    "bench/gpu.py": "asks NVML for clocks, driver and temperature",
+    "bench/profiler.py": "reads CUDA kernels from torch's profiler",
+    "bench/bandwidth.py": "measures a device's memory",
+    "bench/tiles.py": "tunes tiles on the GPU that they are for",
+    "bench/tile_trials.py": "times tiles in processes of their own on a GPU",
+    "bench/fla.py": "decodes by flash-linear-attention, whose kernels run on a GPU",
+    "bench/fla_model.py": "flash-linear-attention's model on a GPU",
+    "cli/kernels.py": "prints what a GPU's kernels took",
+}
+"""Under `specla/`: not counted, and why no CPU runs it whole. Tests marked `gpu` run it (`make test-gpu`)."""
+
+
+def main() -> int:
+    """Print the table; 1 where too few lines ran."""
+    coverage = Coverage(config_file=str(ROOT / "pyproject.toml"))
+    coverage.load()
+    lines: dict[str, tuple[int, int]] = {}
+    for file in coverage.get_data().measured_files():
+        name = Path(file).relative_to(ROOT / "specla").as_posix()
+        _, statements, _, missing, _ = coverage.analysis2(file)
+        lines[name] = len(statements), len(statements) - len(missing)
+    here = {name: count for name, count in lines.items() if name not in GPU_ONLY}
+    print("on a CPU, the files with the fewest of their lines run:")
+    for name, (whole, ran) in sorted(here.items(), key=lambda item: item[1][1] - item[1][0])[:25]:
+        print(f"  {_percent(ran, whole):5.1f} %  {whole - ran:4d} not run  {name}")
+    print("not counted, since a GPU alone runs them whole:")
+    for name, reason in GPU_ONLY.items():
+        whole, ran = lines.get(name, (0, 0))
+        print(f"  {_percent(ran, whole):5.1f} %  {name}: {reason}")
+    whole, ran = (sum(counts) for counts in zip(*here.values(), strict=True))
+    print(f"{_percent(ran, whole):.1f} % of the {whole} lines that run on a CPU; {LEAST:g} % are meant")
+    return int(_percent(ran, whole) < LEAST)
+
+
+def _percent(ran: int, whole: int) -> float:
+    return 100 * ran / whole if whole else 100.0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
