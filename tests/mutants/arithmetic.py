@@ -210,9 +210,17 @@ FAULTS = (
         "noise-without-row",
         "all rows of a batch draw the same noise",
         "ops/noise.py",
+        "blocks = torch.arange((vocabulary + 3) // 4, device=rows.device)",
+        "blocks, rows = torch.arange((vocabulary + 3) // 4, device=rows.device), rows * 0",
+        (f"{SAMPLING}::test_seed_row_and_position_all_count",),
+    ),
+    Fault(
+        "kept-noise-without-row",
+        "lines of noise that are kept are those of row 0",
+        "ops/noise.py",
         "rows, positions = (torch.tensor([key[at] for key in missing]) for at in (2, 3))",
         "rows, positions = (torch.tensor([key[at] * (at == 3) for key in missing]) for at in (2, 3))",
-        (f"{SAMPLING}::test_seed_row_and_position_all_count",),
+        (f"{SAMPLING}::test_noise_is_drawn_once_while_it_is_kept",),
     ),
     Fault(
         "seed-ignored",
