@@ -30,11 +30,11 @@ FAULTS = (
         (f"{KERNELS}/test_commit.py::test_factors",),
     ),
     Fault(
-        "kernel-padded-row-written",
-        "a row that commits nothing decays",
+        "kernel-off-by-one-accepted",
+        "a commit takes in one node beyond the accepted path",
         "ops/kernels/commit.py",
-        "weight = tl.where(on_path, tl.exp((total - decay).to(tl.float32)), 0.0)",
-        "weight = tl.exp((total - decay).to(tl.float32))",
+        "on_path = o_l < length",
+        "on_path = o_l < length + 1",
         (f"{KERNELS}/test_commit.py::test_factors",),
     ),
     Fault(

@@ -10,6 +10,7 @@ import os
 import pkgutil
 from collections.abc import Iterator
 from types import FunctionType
+from typing import Any
 from unittest import mock
 
 import pytest
@@ -30,6 +31,7 @@ def _import_interpreted() -> None:
         for module in pkgutil.iter_modules(kernels.__path__):
             importlib.import_module(f"{kernels.__name__}.{module.name}")
         _patch_language_once()
+        _TypeOnDemand()
 
 
 def _patch_language_once() -> None:
@@ -50,6 +52,25 @@ def _patch_language_once() -> None:
         return interpreter._LangPatchScope()
 
     interpreter._patch_lang = once
+
+
+class _TypeOnDemand:
+    """The type of one of Triton's tuples: nobody asks for that of a shape, of which every tensor has one."""
+
+    def __init__(self) -> None:
+        from triton.language import core
+
+        self._spelt = core._type_for_tuple_values
+        core._type_for_tuple_values = lambda values, fields=None: self._spelt(values, fields) if fields else None
+        core.tuple.type = self
+
+    def __get__(self, values: Any, _owner: type) -> object:
+        if values.__dict__.get("type") is None:
+            values.__dict__["type"] = self._spelt(values.values)
+        return values.__dict__["type"]
+
+    def __set__(self, values: Any, kind: object) -> None:
+        values.__dict__["type"] = kind
 
 
 if INTERPRETED:
