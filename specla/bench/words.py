@@ -126,7 +126,7 @@ def _values(text: str, composer: Composer) -> tuple[str, ...]:
         raise SpeclaError(f"{text}: glob matches the options of a group; write the values as a list")
     swept = override.value()
     if isinstance(swept, RangeSweep) and _too_many(swept):
-        raise SpeclaError(f"{text}: no range of 1 to {MAX_COMBINATIONS} values; give its start, stop and step")
+        raise SpeclaError(f"{text}: over {MAX_COMBINATIONS} values, or no end; give range(start,stop,step)")
     try:
         return tuple(dict.fromkeys(override.sweep_string_iterator()))
     except OmegaConfBaseException:

@@ -220,7 +220,7 @@ FAULTS = (
         "ops/noise.py",
         "rows, positions = (torch.tensor([key[at] for key in missing]) for at in (2, 3))",
         "rows, positions = (torch.tensor([key[at] * (at == 3) for key in missing]) for at in (2, 3))",
-        (f"{SAMPLING}::test_noise_is_drawn_once_while_it_is_kept",),
+        ("engine/test_lossless.py::test_sampling_is_not_ignored",),
     ),
     Fault(
         "seed-ignored",
@@ -244,7 +244,7 @@ FAULTS = (
         "ops/noise.py",
         "return _gumbel(words.gather(-1, (tokens & 3)[..., None])[..., 0])",
         "return _gumbel(words[..., 0])",
-        (f"{SAMPLING}::test_noise_of_a_part_is_the_part_of_the_noise",),
+        (f"{SAMPLING}::test_few_candidates_choose_what_the_whole_vocabulary_does",),
     ),
     Fault(
         "nucleus-edge-outside",
