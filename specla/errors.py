@@ -1,14 +1,15 @@
 """The errors that are not bugs, and any error in one line."""
 
-LONGEST = 800
-"""Characters of a message. What users hand in can be quoted back at any length; beyond this its middle is left out."""
-
 
 class SpeclaError(Exception):
     """Bad input: one clear line that names what, where and what to do. Exit code 2."""
 
     def __init__(self, message: str) -> None:
         super().__init__(one_line(message))
+
+
+LONGEST = 800
+"""Characters of a message. What users hand in can be quoted back at any length; beyond this its middle is left out."""
 
 
 def one_line(text: str) -> str:
