@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from specla.bench.identity import ModelInfo
 from specla.bench.kernel_times import CellProfile, KernelTime
 from specla.bench.record import KernelSample, Lossless, Method, Record, Sample, Split, Status, TopologyInfo
 from specla.bench.store import RunFolder
@@ -25,6 +26,9 @@ ENV: dict[str, Any] = {
     "dirty": False,
     "date": "2026-08-01T12:00:00+00:00",
 }
+MINI = ModelInfo("gdn-mini", "0123456789ab", 8, 256, 4, 4, 64, 64, 768, 8192, 9_483_072)
+PUBLISHED = ModelInfo("gdn-1.3b", "ba9876543210", 24, 2048, 8, 8, 256, 256, 5632, 32000, 1_466_343_808)
+"""The published model, with trained weights."""
 
 
 def tally(alpha: Sequence[float], steps: int, drafted_per_step: int) -> Tally:

@@ -11,6 +11,7 @@ RELATIVE_RMS = {
     "verify": 2e-6,
     # Repeated keys with write strengths of 2 reflect the state back and forth: rounding adds up, over 128 nodes.
     "verify_extreme": 3e-5,
+    "commit_extreme": 3e-5,
     # Sums of at most 128 float64 numbers.
     "decay": 1e-15,
     # Tensor cores take float32 operands in two bfloat16 halves: 2^-18 of each, the state, values and solved triangle.
@@ -18,12 +19,12 @@ RELATIVE_RMS = {
     "commit_split": 1e-5,
     # One key at every node and a write strength of 2: every node reflects what those before it wrote, and the solved
     # triangle is full of twos of either sign. Nodes equally far apart have theirs rounded the same way, so sums cancel
-    # and their errors do not; a commit adds the errors of all 64 nodes, which no later one corrects,
-    "verify_split_reflections": 5e-5,
-    "commit_split_reflections": 5e-4,
-    # and the nodes behind the first 64 start from such a sum.
-    "verify_split_blocks": 2e-3,
-    "commit_split_blocks": 5e-3,
+    # and their errors do not; a commit adds the errors of all nodes, which no later one corrects: of up to 64,
+    "verify_split_reflections": 3e-5,
+    "commit_split_reflections": 3e-5,
+    # and of 128, of which those behind the first 64 start from such a sum. The last is the drift bound.
+    "verify_split_blocks": 5e-5,
+    "commit_split_blocks": 1e-4,
     # One product over at most 128 factors; the same from cached inputs.
     "commit": 1e-6,
     # 8,192 committed tokens (design section 1, 'Drift bound').

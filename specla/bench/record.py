@@ -13,6 +13,7 @@ from types import MappingProxyType
 
 from specla.bench.choice import TreeChoice
 from specla.bench.codec import decode, encode, measured
+from specla.bench.identity import ModelInfo
 from specla.bench.tally import Counts
 from specla.errors import SpeclaError
 
@@ -158,7 +159,10 @@ class Record:
     dtype: str
     device: str
     model: str
+    """The option's name; which model it was, `model_info` says."""
     schema: int = SCHEMA
+    model_info: ModelInfo | None = None
+    """None where it could not be told, and in older records."""
     overrides: tuple[str, ...] = ()
     group: str = "main"
     """`main`, or the section of an experiment: verify, recover, defer, acceptance, length."""
@@ -177,6 +181,8 @@ class Record:
     lossless: Lossless | None = None
     near_ties: int = 0
     gate_positions: int = 0
+    worst_tie: float | None = field(default=None, metadata=measured(least=0))
+    """Of the near ties, the largest margin as a share of its bound, 0 to 1; None without any, and in older records."""
     samples: tuple[Sample | KernelSample, ...] = ()
     counts: Counts | None = None
     bytes: Bytes | None = None

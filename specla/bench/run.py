@@ -24,6 +24,7 @@ from specla.bench.settings import to_plain
 from specla.bench.store import RunFolder
 from specla.bench.subject import require_device, resolve_device, resolve_dtype
 from specla.bench.summary import Document, build_document
+from specla.bench.trained import known_models
 from specla.errors import MeasurementError, told
 from specla.interrupt import check
 
@@ -67,6 +68,11 @@ class Prepared:
     planned: dict[str, Record]
     fingerprint: str
 
+    @property
+    def notes(self) -> list[str]:
+        """What to tell of the plan and of what it reads, each once."""
+        return list(dict.fromkeys((*self.plan.notes, *(note for work in self.works for note in work.notes))))
+
 
 def prepare(plan: Plan) -> Prepared:
     """Load every model and workload of a plan.
@@ -82,12 +88,13 @@ def prepare(plan: Plan) -> Prepared:
     works = prepare_work(cell for cell in plan.cells if cell.config_hash not in refused)
     data = {cell.config_hash: work.digest_of(cell) for work in works for cell in work.cells}
     code, planned, digests = code_digest(), {}, []
+    models = known_models(plan)
     for cell in plan.cells:
         device = device_of(cell)
         dtype = str(resolve_dtype(cell.settings.dtype, device)).removeprefix("torch.")
         inputs = (data.get(cell.config_hash, ""), device_name(device), dtype)
         fingerprint = _sha256(cell.config_hash, code, *inputs, torch.__version__)
-        planned[cell.config_hash] = planned_record(cell, fingerprint, device, dtype)
+        planned[cell.config_hash] = planned_record(cell, fingerprint, device, dtype, models[cell.config_hash])
         if cell.config_hash in refused:
             status, reason = refused[cell.config_hash]
             planned[cell.config_hash] = replace(planned[cell.config_hash], status=status, reason=reason)
@@ -155,7 +162,7 @@ def run(prepared: Prepared, out: Path, slug: str, resume: bool, observer: Observ
                     log(f"failed: {' '.join(one.overrides)}: {one.reason}")
 
         folder.log(f"started: {plan.command} {' '.join(plan.words)}".rstrip())
-        for note in (*folder.notes, *plan.notes):
+        for note in (*folder.notes, *prepared.notes):
             log(note)
         for record in prepared.planned.values():
             keep(record)

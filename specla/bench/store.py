@@ -117,8 +117,8 @@ def write_atomically(path: Path, text: str) -> None:
 
 
 def json_text(value: object) -> str:
-    """Indented JSON with a line's end, keys as they come."""
-    return json.dumps(encode(value), indent=1, allow_nan=False, ensure_ascii=False) + "\n"
+    """Indented JSON with a line's end, keys as they come; in ASCII, since text may hold what UTF-8 cannot."""
+    return json.dumps(encode(value), indent=1, allow_nan=False) + "\n"
 
 
 @dataclass

@@ -13,6 +13,7 @@ from hydra.core.override_parser.types import RangeSweep, ValueType
 from omegaconf.errors import OmegaConfBaseException
 
 from specla.bench.compose import EXPERIMENT, Composer
+from specla.bench.quoting import printable
 from specla.bench.settings import GROUPS, dials
 from specla.bench.validate import nearest
 from specla.errors import SpeclaError
@@ -44,6 +45,8 @@ def read_words(texts: Iterable[str], composer: Composer) -> dict[str, Word]:
     """The words by key, in order. Raises SpeclaError for the first that is wrong, and says what to type instead."""
     words: dict[str, Word] = {}
     for text in texts:
+        if text != text.encode(errors="replace").decode():
+            raise SpeclaError(f"{printable(text)}: not UTF-8; rename what it names")
         word = _read(text.strip(), composer)
         if word.key in words:
             raise SpeclaError(f"{text}: '{word.key}' is given twice; keep one, or sweep as in {word.key}=a,b")

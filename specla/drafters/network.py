@@ -19,6 +19,7 @@ from specla.ops.linear import PackedLinear
 from specla.ops.noise import gumbel_noise, gumbel_noise_at, is_kept
 from specla.ops.rows import take_nodes
 from specla.ops.sampling import Sampling, log_probabilities
+from specla.ops.types import NodeInputs
 
 
 @dataclass
@@ -82,8 +83,10 @@ class AlignedNetwork:
         raw, gate, a, b = attn.project(self.net.block.attn_norm(entered))
         seen = torch.cat((state.window, raw), dim=1)
         inputs = attn.delta_inputs(conv_places(seen, *attn._conv_weights(), places), a, b)
-        valid = (at < length[:, None])[..., None]
-        inputs = inputs._replace(g=inputs.g * valid, beta=inputs.beta * valid)
+        # Replaced, not weighed by zero: what stands past a row's end may be NaN.
+        past = (at >= length[:, None])[..., None]
+        k, v = (x.masked_fill(past[..., None], 0.0) for x in (inputs.k, inputs.v))
+        inputs = NodeInputs(inputs.q, k, v, *(x.masked_fill(past, 0.0) for x in (inputs.g, inputs.beta)))
         last = (length - 1).clamp_(min=0)
         out = commit_line(state.recurrent, inputs, last)
         state.window.copy_(take_nodes(seen, length[:, None] + at.new_tensor(range(kept))))

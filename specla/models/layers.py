@@ -137,12 +137,13 @@ class GatedDeltaNet(nn.Module):
         """Run consecutive tokens x [B, T, hidden]; where valid [B, T] is false, a token leaves the state alone."""
         raw, gate, a, b = self.project(x)
         if valid is not None:
-            raw = raw * valid[..., None]
+            # Replaced, not weighed by zero: what padding embeds may be NaN.
+            raw = torch.where(valid[..., None], raw, 0.0)
         conv_weight, conv_bias = self._conv_weights()
         mixed, window = conv_sequence(raw, None if state is None else state.window, conv_weight, conv_bias)
         q, k, v, g, beta = self.delta_inputs(mixed, a, b)
         if valid is not None:
-            g, beta = g * valid[..., None], beta * valid[..., None]
+            g, beta = (torch.where(valid[..., None], x, 0.0) for x in (g, beta))
         out, recurrent = prefill_gated_delta_rule(q, k, v, g, beta, None if state is None else state.recurrent)
         return self.finish(out, gate, x.dtype), LayerState(recurrent, window)
 

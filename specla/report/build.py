@@ -21,6 +21,7 @@ from specla.report.batch_plot import batch_plot
 from specla.report.claims import Judged, judge_claims
 from specla.report.commit_plots import defer_plot, recover_plot
 from specla.report.curves import category_plot, depth_plot
+from specla.report.escape import for_csv
 from specla.report.evidence import with_drafts_only
 from specla.report.find import REPORT
 from specla.report.length import length_plot
@@ -92,7 +93,7 @@ def _write(folder: Path, loaded: Loaded, judged: Sequence[Judged], document: Doc
     for plot in (plot for _, plots in parts for plot in plots):
         plot.png(str(folder / f"{plot.name}.png"))
         _csv(plot.data, folder / f"{plot.name}.csv")
-    _csv(with_drafts_only(loaded.cells).drop(columns=["cell", "kernel"]), folder / "cells.csv")
+    _csv(with_drafts_only(loaded.cells).drop(columns=["cell", "kernel", "shape_of_model"]), folder / "cells.csv")
     _csv(claims_frame(judged), folder / "claims.csv")
     (folder / REPORT).write_text(report_markdown(loaded, judged, parts, document["status"]), encoding="utf-8")
     (folder / SUMMARY).write_text(json_text(document), encoding="utf-8")
@@ -129,7 +130,7 @@ def _keep(run: Run, folder: Path) -> None:
 
 
 def _csv(frame: pd.DataFrame, path: Path) -> None:
-    frame.to_csv(path, index=False, float_format="%.6g", lineterminator="\n")
+    for_csv(frame).to_csv(path, index=False, float_format="%.6g", lineterminator="\n")
 
 
 def _swap(new: Path, out: Path) -> None:

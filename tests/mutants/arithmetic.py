@@ -3,6 +3,7 @@
 from tests.mutants.fault import Fault
 
 VERIFY, RECOVER = "ops/test_verify_strategies.py", "ops/test_recover_strategies.py"
+EDGE = "test_a_token_is_out_where_the_mass_before_it_is_top_p_and_in_just_above"
 SAMPLING, CONV = "ops/test_sampling.py", "ops/test_conv.py"
 
 FAULTS = (
@@ -250,25 +251,25 @@ FAULTS = (
         "nucleus-edge-outside",
         "top-p keeps the token before which the mass has been reached exactly",
         "ops/sampling.py",
-        "outside = probability.cumsum(-1) - probability >= sampling.top_p + slack",
-        "outside = probability.cumsum(-1) - probability > sampling.top_p + slack",
-        (),
+        "outside = probability.cumsum(-1) - probability >= sampling.top_p\n    return",
+        "outside = probability.cumsum(-1) - probability > sampling.top_p\n    return",
+        (f"{SAMPLING}::{EDGE}[40]",),
     ),
     Fault(
         "nucleus-edge-outside-few",
         "the same, where a few tokens hold the nucleus",
         "ops/sampling.py",
-        "outside = probability.cumsum(-1) - probability >= sampling.top_p\n",
-        "outside = probability.cumsum(-1) - probability > sampling.top_p\n",
-        (),
+        "outside = probability.cumsum(-1) - probability >= sampling.top_p\n    #",
+        "outside = probability.cumsum(-1) - probability > sampling.top_p\n    #",
+        (f"{SAMPLING}::{EDGE}[600]",),
     ),
     Fault(
         "nucleus-a-little-wide",
         "top-p is taken 1.0001 times as large",
         "ops/sampling.py",
-        "outside = probability.cumsum(-1) - probability >= sampling.top_p + slack",
-        "outside = probability.cumsum(-1) - probability >= sampling.top_p * 1.0001 + slack",
-        (),
+        "outside = probability.cumsum(-1) - probability >= sampling.top_p\n    return",
+        "outside = probability.cumsum(-1) - probability >= sampling.top_p * 1.0001\n    return",
+        (f"{SAMPLING}::{EDGE}[40]",),
     ),
     Fault(
         "temperature-after-top-p",

@@ -65,7 +65,7 @@ class EndToEnd(Work):
             # A drafter that is missing or does not fit is told before anything is measured.
             if cell.settings.drafter.name == "aligned":
                 self.subject.aligned(cell.settings.drafter)
-        self.digest = self.subject.digest
+        self.digest, self.notes = self.subject.digest, self.subject.notes
         self._calibrations: dict[int | None, Calibration] = {}
         for cell in (cell for cell in self.cells if cell.is_open):
             self._calibration(cell).require(cell)

@@ -48,10 +48,12 @@ class Work(ABC):
     Attributes:
         cells: of the plan, all of them pending.
         digest: sha256 of the data and weights they run on, for fingerprints; empty where their settings say it all.
+        notes: what of their inputs was left unread, a line each, for the user's log.
     """
 
     cells: Sequence[Cell]
     digest: str = ""
+    notes: tuple[str, ...] = ()
 
     def digest_of(self, cell: Cell) -> str:
         """sha256 of the data and weights that one cell runs on."""

@@ -5,7 +5,6 @@ A row that commits nothing keeps its bits: no program of it writes.
 
 from typing import NamedTuple
 
-import torch
 import triton
 import triton.language as tl
 from torch import Tensor
@@ -13,7 +12,7 @@ from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 from specla.ops.kernels.checks import check_factors, check_path, check_state
 from specla.ops.kernels.launch import Taken, block_of, overlapped, strided
-from specla.ops.kernels.splits import halves, product_of_halves
+from specla.ops.kernels.splits import scaled_halves, written
 from specla.ops.kernels.window import CHANNELS, move_window, window_of, window_programs
 from specla.ops.types import Factors, Moving
 
@@ -47,7 +46,6 @@ def _factors_kernel(
     BV: tl.constexpr,
     BL: tl.constexpr,
     BC: tl.constexpr,
-    EXACT: tl.constexpr,
     OVERLAP: tl.constexpr,
 ):
     """S <- exp(G_a) S + sum over the path of exp(G_a - G_j) u_j k_j^T, for BV rows of one head's state."""
@@ -78,8 +76,8 @@ def _factors_kernel(
             # G falls along a path: the newest is the least.
             total = tl.min(decay, axis=0)
             weight = tl.where(on_path, tl.exp((total - decay).to(tl.float32)), 0.0)
-            u_high, u_low = halves(b_u * weight[None, :], tl.bfloat16)
-            b_s = tl.exp(total.to(tl.float32)) * b_s + product_of_halves(u_high, u_low, b_k, tl.bfloat16, EXACT)
+            high, low, down = scaled_halves(b_u * weight[None, :])
+            b_s = tl.exp(total.to(tl.float32)) * b_s + written(high, low, down, b_k)
             tl.store(p_s, b_s, mask=inside[None, :])
 
 
@@ -124,5 +122,5 @@ def commit_factors(
         decay.shape[1], path.shape[1], path.shape[0], k.row, k.node, u.row, u.node, raw.stride(0), raw.stride(1),
         H=k.data.shape[2], HV=value_heads, K=key_size, V=value_size, C=window.shape[2], W=window.shape[1] + 1,
         BK=triton.next_power_of_2(key_size), BV=values, BL=max(16, triton.next_power_of_2(path.shape[1])), BC=CHANNELS,
-        EXACT=k.data.dtype == torch.bfloat16, num_warps=tiles.warps, **overlapped(state),
+        num_warps=tiles.warps, **overlapped(state),
     )  # fmt: skip

@@ -2,7 +2,12 @@
 
 Three products of halves stand for one: high x high, high x low, low x high. What is left out is as small as the
 rounding of the low half: 2^-17 with bfloat16 halves, which have float32's range, and 2^-22 with float16 halves, for
-operands that are known to be neither large nor small.
+operands that are neither large nor small, or are made so: row by row by `scaled_halves`, by constants where their size
+is known.
+
+Bfloat16 will do for the state, which is read anew in every step. What is written to it needs float16: a write strength
+of 2 reflects what is there and lets no error fade, and where keys repeat, their products are rounded the same way in
+every step.
 """
 
 import triton
@@ -72,3 +77,30 @@ def split_product(a, b, DTYPE: tl.constexpr):
     """a b of float32 operands."""
     a_high, a_low = halves(a, DTYPE)
     return product_of_halves(a_high, a_low, b, DTYPE, False)
+
+
+@triton.jit
+def scaled_halves(x):
+    """(high, low, down): float16 halves of x [rows, n], each row times a power of two, and the powers that undo it.
+
+    The largest element of a row comes to lie between 2^14 and 2^15, so the halves keep 22 bits of all that is no
+    smaller than 2^-17 of it.
+    """
+    largest = tl.max(tl.abs(x), axis=1)
+    # Exponents as they stand in the bits of a float32, 127 too large; that of the inverse is 254 less this one.
+    exponent = tl.minimum(268 - (largest.to(tl.int32, bitcast=True) >> 23), 253)
+    up = (exponent << 23).to(tl.float32, bitcast=True)
+    down = ((254 - exponent) << 23).to(tl.float32, bitcast=True)
+    high, low = halves(x * up[:, None], tl.float16)
+    return high, low, down
+
+
+@triton.jit
+def written(high, low, down, b_k):
+    """U^T K [BV, BK] of `scaled_halves` of U^T and keys [n, BK] of any dtype, whose elements are no larger than 1."""
+    wide = b_k.to(tl.float32) * 32.0
+    if b_k.dtype == tl.float32:
+        added = product_of_halves(high, low, wide, tl.float16, False)
+    else:
+        added = product_of_halves(high, low, wide.to(tl.float16), tl.float16, True)
+    return added * (down * (1.0 / 32.0))[:, None]

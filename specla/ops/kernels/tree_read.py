@@ -7,26 +7,36 @@ import triton
 import triton.language as tl
 from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
-from specla.ops.kernels.splits import add_product, add_product_of_halves, halves, product, product_of_halves
+from specla.ops.kernels.splits import (
+    add_product,
+    add_product_of_halves,
+    halves,
+    product,
+    scaled_halves,
+    written,
+)
+from specla.ops.kernels.tree_solve import OWN, READ
 
 
 @triton.jit
-def _product_of_stored(x_high, x_low, p_matrix, LOW: tl.constexpr):
-    """x m^T, with m's halves in memory."""
+def _mixed(x, p_matrix, LOW: tl.constexpr):
+    """(x m^T, x n^T), with the halves of two matrices in memory, their rows in turn, m times OWN and n times READ."""
+    x_high, x_low, down = scaled_halves(x)
     high, low = tl.load(p_matrix), tl.load(p_matrix + LOW)
     small = add_product(product(x_low, tl.trans(high)), x_high, tl.trans(low))
-    return add_product(small, x_high, tl.trans(high))
+    own, read = _pairs(add_product(small, x_high, tl.trans(high)))
+    return own * (down * (1.0 / OWN))[:, None], read * (down * (1.0 / READ))[:, None]
 
 
 @triton.jit
 def _fold_factors(b_u, p_decay, held):
-    """(what the state keeps, high and low halves of weighted u [BV, BR]) of a fold of the places that are held."""
+    """(what the state keeps, `scaled_halves` of weighted u [BV, BR]) of a fold of the places that are held."""
     decay = tl.load(p_decay, mask=held, other=0.0)
     # G falls along a path: the newest is the least.
     total = tl.min(decay, axis=0)
     weight = tl.where(held, tl.exp((total - decay).to(tl.float32)), 0.0)
-    high, low = halves(b_u * weight[None, :], tl.bfloat16)
-    return tl.exp(total.to(tl.float32)), high, low
+    high, low, down = scaled_halves(b_u * weight[None, :])
+    return tl.exp(total.to(tl.float32)), high, low, down
 
 
 @triton.jit
@@ -53,7 +63,7 @@ def _sweep(
     With FOLD these take `known` factors in on the way, S <- keep S + U_r^T K_r, and go back where it `stores`:
     a row that has nothing to take in keeps its bits.
     """
-    p_known_k, keep, known_high, known_low, held, stores = known
+    p_known_k, keep, known_high, known_low, known_down, held, stores = known
     read = tl.zeros([BV, 2 * BT], tl.float32)
     for i_k in range(0, K, BK):
         o_k = i_k + tl.arange(0, BK)
@@ -61,7 +71,7 @@ def _sweep(
         b_n = tl.load(p_nodes + o_k[None, :], mask=nodes[:, None], other=0.0)
         if FOLD:
             b_r = tl.load(p_known_k + o_k[None, :], mask=held[:, None], other=0.0)
-            b_s = keep * b_s + product_of_halves(known_high, known_low, b_r, tl.bfloat16, EXACT)
+            b_s = keep * b_s + written(known_high, known_low, known_down, b_r)
             tl.store(p_state + o_k[None, :], b_s, mask=stores)
         s_high, s_low = halves(b_s, tl.bfloat16)
         read = add_product_of_halves(read, s_high, s_low, tl.trans(b_n), tl.bfloat16, EXACT)
@@ -130,9 +140,8 @@ def read_kernel(
     p_state += (i_bh.to(tl.int64) * V + o_v[:, None]) * K
     o_r = tl.arange(0, BR)
     held = o_r < R
-    known_high, known_low = tl.zeros([BV, BR], tl.bfloat16), tl.zeros([BV, BR], tl.bfloat16)
     keep = 1.0
-    fold_high, fold_low = known_high, known_low
+    fold_high, fold_low, fold_down = tl.zeros([BV, BR], tl.float16), tl.zeros([BV, BR], tl.float16), o_v * 0.0
     if KNOWN:
         o_place = o_r.to(tl.int64)
         if INDEXED:
@@ -145,10 +154,9 @@ def read_kernel(
         b_r = tl.load(p_known_u, mask=held[None, :], other=0.0)
         if FOLDS or ALL_FOLD:
             p_known_decay += (i_b.to(tl.int64) * known_nodes + o_place) * HV + i_h
-            keep, fold_high, fold_low = _fold_factors(b_r, p_known_decay, held)
-        known_high, known_low = halves(b_r, tl.bfloat16)
+            keep, fold_high, fold_low, fold_down = _fold_factors(b_r, p_known_decay, held)
         p_known_k += i_b.to(tl.int64) * known_k_row + (i_h // (HV // H)) * K + o_place[:, None] * known_k_node
-    known = (p_known_k, keep, fold_high, fold_low, held, tl.sum(held.to(tl.int32), axis=0) > 0)
+    known = (p_known_k, keep, fold_high, fold_low, fold_down, held, tl.sum(held.to(tl.int32), axis=0) > 0)
     loads = o_n < T
     if ALL_FOLD:
         read = _sweep(p_state, p_nodes, loads, known, K, BT, BK, BV, EXACT, True)
@@ -173,11 +181,12 @@ def read_kernel(
     left, out = read_k * grown - b_v, read_q * grown
     if KNOWN and not ALL_FOLD:
         p_pending += i_bh.to(tl.int64) * (4 * BT * BR) + o_row[:, None] * BR + o_r[None, :]
-        from_k, from_q = _pairs(_product_of_stored(known_high, known_low, p_pending, 2 * BT * BR))
+        from_k, from_q = _mixed(b_r, p_pending, 2 * BT * BR)
         left, out = left + from_k, out + from_q
-    x_high, x_low = halves(left, tl.bfloat16)
+    # M and N hold NaN in the rows of lost nodes (`tree_solve`), and zeros for all others in their columns.
+    left = tl.where((decay == decay)[None, :], left, 0.0)
     p_mixing += i_bh.to(tl.int64) * (4 * BT * BT) + o_row[:, None] * BT + o_t[None, :]
-    b_u, mixed = _pairs(_product_of_stored(x_high, x_low, p_mixing, 2 * BT * BT))
+    b_u, mixed = _mixed(left, p_mixing, 2 * BT * BT)
     o_out = i_b.to(tl.int64) * out_row + (o_t[None, :] * HV + i_h) * V + o_v[:, None]
     tl.store(p_u + o_out, b_u, mask=nodes[None, :])
     tl.store(p_out + o_out, out + mixed, mask=nodes[None, :])

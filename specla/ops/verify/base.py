@@ -14,6 +14,9 @@ from specla.topology import DraftTree
 class VerifyStrategy(ABC):
     """Runs the nodes of a tree on a committed state, for one layer. No gradients.
 
+    A node sees its ancestors alone, whatever the others hold: one whose k, v, g or b is not finite loses itself and its
+    descendants, whose outputs and factors are then not finite either, and changes no bit of any other (`ops.lost`).
+
     Args:
         needs: what recovery reads, as in `pairs.NEEDS`; None for what the strategy makes without extra cost.
     """

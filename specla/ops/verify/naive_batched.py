@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from specla.ops.known import start_state
+from specla.ops.lost import contained
 from specla.ops.types import Bank, Fold, Known, NodeInputs, TreeTensors, VerifyOutput
 from specla.ops.verify.base import VerifyStrategy
 from specla.topology import DraftTree
@@ -39,6 +40,13 @@ class NaiveBatched(VerifyStrategy):
         bank: Bank | None = None,
     ) -> VerifyOutput:
         state, _ = start_state(state, known, fold)
+        if state.is_cuda:
+            # flash-linear-attention's kernel walks down every path: nothing comes from further down.
+            return self._run(state, inputs, tree)
+        return contained(lambda nodes: self._run(state, nodes, tree), inputs, tree)
+
+    @staticmethod
+    def _run(state: Tensor, inputs: NodeInputs, tree: TreeTensors) -> VerifyOutput:
         paths = _paths(tree.tree, tree.parents.device)
         count, length = paths.nodes.shape
         batch = state.shape[0]

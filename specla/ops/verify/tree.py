@@ -4,6 +4,7 @@ import torch
 from torch import Tensor
 
 from specla.ops.known import Pending, absorb
+from specla.ops.lost import contained
 from specla.ops.paths import path_decay
 from specla.ops.types import Bank, Factors, Fold, Known, NodeInputs, TreeTensors, VerifyOutput
 from specla.ops.verify.base import VerifyStrategy
@@ -33,6 +34,10 @@ class TreeMask(VerifyStrategy):
 
             return verify_tree(state, inputs, tree, known, fold, bank=bank)
         held = absorb(state, known, fold)
+        return contained(lambda nodes: self._solve(state, nodes, tree, held), inputs, tree)
+
+    @staticmethod
+    def _solve(state: Tensor, inputs: NodeInputs, tree: TreeTensors, held: Pending | None) -> VerifyOutput:
         q, k, v, g, beta = inputs
         batch, nodes, heads, key_size = k.shape
         value_heads, value_size = v.shape[2:]
@@ -58,7 +63,15 @@ class TreeMask(VerifyStrategy):
             weight = weight[..., places:]
 
         target = (v.float().transpose(1, 2).reshape(m, nodes, value_size) - read[:, 0]).mul_(strength)
-        u = _substitute(weight[:, 0] * strength, target)
+        lower = weight[:, 0]
+        if float(beta.amax()) > 1:
+            # Strengths beyond 1 reflect, and no error fades: where keys repeat, float32 rounds their products the same
+            # way in every step, and after 8,192 tokens these are past the drift bound.
+            own = rows[:, :nodes].double()
+            lower = (ratio.view(n, -1, nodes, keys.shape[1])[..., -nodes:] * torch.bmm(own, own.mT)[:, None]).flatten(
+                0, 1
+            )
+        u = _substitute(lower * strength, target.to(lower.dtype)).float()
         out = torch.baddbmm(read[:, 1], weight[:, 1], u)
         u, out = (x.view(batch, value_heads, nodes, value_size).transpose(1, 2) for x in (u, out))
         return VerifyOutput(out, Factors(k, u, decay.transpose(1, 2)), None)

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from specla.ops.paths import path_decay
+from specla.ops.lost import path_decay_apart
 from specla.ops.types import Factors, NodeInputs
 
 
@@ -85,4 +85,4 @@ class Walk:
 
 def walk_factors(inputs: NodeInputs, u: Tensor, path_sums: Tensor, since: Tensor | None) -> Factors:
     """The factors of all nodes."""
-    return Factors(inputs.k, u, path_decay(inputs.g, path_sums, since).transpose(1, 2))
+    return Factors(inputs.k, u, path_decay_apart(inputs.g, path_sums, since).transpose(1, 2))
