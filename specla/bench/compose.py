@@ -30,6 +30,7 @@ from specla.errors import SpeclaError
 
 EXPERIMENT = "experiment"
 _PATHS = paths(dials())
+_TOO_DEEP = "brackets nested deeper than any dial's value"
 _EXPECTED = {"tuple": "a list, as in [a,b],", "int": "a whole number", "float": "a number", "bool": "true or false"}
 
 
@@ -80,7 +81,7 @@ class Composer:
         except HydraException:
             return None
         except RecursionError:
-            raise SpeclaError(f"{printable(word)}: brackets nested deeper than any dial's value") from None
+            raise SpeclaError(f"{printable(word)}: {_TOO_DEEP}") from None
         except ValueError:
             raise SpeclaError(f"{printable(word)}: a number of more digits than Python reads") from None
 
@@ -100,10 +101,14 @@ class Composer:
                 self._values[word] = _typed(key, self.parse(word).value())
             try:
                 OmegaConf.update(config, key, self._values[word], merge=True)
+            except RecursionError:
+                raise SpeclaError(f"{printable(word)}: {_TOO_DEEP}") from None
             except OmegaConfBaseException as error:
                 raise SpeclaError(f"{printable(word)}: give {_expected(key)}") from error
         try:
             schema = OmegaConf.to_object(config)
+        except RecursionError:
+            raise SpeclaError(f"{printable(' '.join(values))}: {_TOO_DEEP}") from None
         except OmegaConfBaseException as error:
             raise SpeclaError(_told(error)) from error
         return Settings(**{name: getattr(schema, name) for name in Settings.__dataclass_fields__})
