@@ -25,7 +25,7 @@ from specla.bench.store import RunFolder
 from specla.bench.subject import require_device, resolve_device, resolve_dtype
 from specla.bench.summary import Document, build_document
 from specla.errors import MeasurementError, told
-from specla.interrupt import check
+from specla.interrupt import check, unbroken
 
 
 @dataclass(frozen=True)
@@ -181,9 +181,11 @@ def run(prepared: Prepared, out: Path, slug: str, resume: bool, observer: Observ
             _profile([one for own in instruments.values() for one in own.to_profile], folder, log)
         finally:
             torch.set_num_threads(all_threads)
-            result = document()
-            folder.write_summary(result)
-            folder.log(f"ended: {result['status']}")
+            # Of a run that was interrupted, too: whoever asks twice still gets it.
+            with unbroken():
+                result = document()
+                folder.write_summary(result)
+                folder.log(f"ended: {result['status']}")
         return RunResult(folder.path, result)
 
 

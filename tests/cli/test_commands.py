@@ -191,12 +191,6 @@ def test_cells_beyond_the_memory_fail_before_anything_is_loaded(run: Run) -> Non
     assert sum(line.startswith("failed: ") for line in err.splitlines()) == 1
 
 
-@pytest.mark.parametrize("words", ["bench e3e", "bnech", "report --nope", "bench e2e --out"])
-def test_usage_errors(words: str, run: Run) -> None:
-    code, _, err = run(f"specla {words}")
-    assert code == 2 and "Traceback" not in err
-
-
 def test_a_report_of_a_run_with_nothing_measured_is_written_and_exits_with_0(run: Run, tmp_path: Path) -> None:
     pending = decode_record(**unmeasured(decode_record(), Status.PENDING))
     folder = write_run(tmp_path, [pending])
@@ -350,6 +344,34 @@ def test_train_on_own_text(run: Run, tmp_path: Path) -> None:
     assert (tmp_path / "model" / "model" / "model.safetensors").is_file()
     code, _, err = run(f"{train} seed=1")
     assert code == 2 and "another seed" in err
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)])
+def test_a_signal_ends_a_run_with_its_summary(
+    number: signal.Signals, code: int, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One in a decode, and two more by one who cannot wait while the summary is written."""
+
+    def interrupted(decoding: Decoding) -> Step:
+        signal.raise_signal(number)
+        return step(decoding)
+
+    def impatient(folder: RunFolder, document: dict[str, object]) -> None:
+        signal.raise_signal(signal.SIGINT)
+        write(folder, document)
+
+    step, write = Decoding.step, RunFolder.write_summary
+    monkeypatch.setattr(Decoding, "step", interrupted)
+    monkeypatch.setattr(RunFolder, "write_summary", impatient)
+    # Under nohup the tests' own process ignores it.
+    hangup = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    try:
+        ended, _, err = run("specla bench e2e experiment=smoke")
+    finally:
+        signal.signal(signal.SIGHUP, hangup)
+    assert ended == code and re.match(r"specla: interrupted( by SIG\w+)?; finished cells", err.splitlines()[-1])
+    assert (number.name in err) is (number != signal.SIGINT)
+    assert json.loads(next(tmp_path.glob("runs/*/summary.json")).read_text())["status"] == "partial"
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
