@@ -13,7 +13,7 @@ from specla.bench.cases.e2e import EndToEnd
 from specla.bench.cases.work import ERRORS, Events, Work, interruptible
 from specla.bench.cells import Cell, Plan
 from specla.bench.clock import clock_for
-from specla.bench.estimate import estimate
+from specla.bench.estimate import does_not_fit, smaller
 from specla.bench.fla_model import obstacle
 from specla.bench.instruments import Instruments
 from specla.bench.machine import code_digest, device_name, machine_record
@@ -24,7 +24,7 @@ from specla.bench.settings import to_plain
 from specla.bench.store import RunFolder
 from specla.bench.subject import require_device, resolve_device, resolve_dtype
 from specla.bench.summary import Document, build_document
-from specla.errors import MeasurementError, told
+from specla.errors import SMALLER, MeasurementError, told
 from specla.interrupt import check, unbroken
 
 
@@ -75,16 +75,18 @@ def prepare(plan: Plan) -> Prepared:
         SpeclaError: a checkpoint, tokenizer or prompt file is missing, damaged or does not fit, or there is no such
             device.
     """
-    for cell in plan.cells:
-        if cell.status == "pending":
-            require_device(device_of(cell))
-    refused = {cell.config_hash: verdict for cell in plan.cells if (verdict := _refused(cell))}
+    pending = [cell for cell in plan.cells if cell.status == "pending"]
+    for cell in pending:
+        require_device(device_of(cell))
+    # Looked at once, so that AR is not refused where what is compared with it was let in.
+    free = {device: clock_for(device).free_bytes for device in dict.fromkeys(map(device_of, pending))}
+    refused = {cell.config_hash: verdict for cell in pending if (verdict := _refused(cell, free[device_of(cell)]))}
     works = prepare_work(cell for cell in plan.cells if cell.config_hash not in refused)
     data = {cell.config_hash: work.digest_of(cell) for work in works for cell in work.cells}
     code, planned, digests = code_digest(), {}, []
     for cell in plan.cells:
         device = device_of(cell)
-        dtype = str(resolve_dtype(cell.settings.dtype, device)).removeprefix("torch.")
+        dtype = dtype_of(cell)
         inputs = (data.get(cell.config_hash, ""), device_name(device), dtype)
         fingerprint = _sha256(cell.config_hash, code, *inputs, torch.__version__)
         planned[cell.config_hash] = planned_record(cell, fingerprint, device, dtype)
@@ -100,29 +102,33 @@ def device_of(cell: Cell) -> str:
     return resolve_device(cell.settings.device, cell.command)
 
 
+def dtype_of(cell: Cell) -> str:
+    """The name of the dtype that a cell's model has."""
+    return str(resolve_dtype(cell.settings.dtype, device_of(cell))).removeprefix("torch.")
+
+
 def main_device(plan: Plan) -> str:
     """The device that a run is named after: a GPU, where decodes run on the CPU and operations on both."""
     return max(map(device_of, plan.cells), key=lambda name: name.startswith("cuda"))
 
 
-def _refused(cell: Cell) -> tuple[Status, str] | None:
-    """What becomes of a cell that cannot run on its device, and why; None for all others."""
-    if cell.status != "pending":
-        return None
-    if reason := obstacle(cell.method.engine, device_of(cell)):
-        return Status.NOT_APPLICABLE, reason
-    return (Status.FAILED, reason) if (reason := _too_large(cell)) else None
-
-
-def _too_large(cell: Cell) -> str:
-    """Why a cell cannot fit the memory of its device, or nothing. It would take the machine down with it."""
+def _refused(cell: Cell, free_bytes: int) -> tuple[Status, str] | None:
+    """What becomes of a cell that cannot run on its device, or would take the machine down; None for all others."""
     device = device_of(cell)
-    dtype = str(resolve_dtype(cell.settings.dtype, device)).removeprefix("torch.")
-    wanted, whole = estimate(cell, device, dtype).memory_bytes, clock_for(device).total_bytes
-    if wanted <= whole:
-        return ""
-    sizes = f"weights and states take about {wanted / 2**30:.1f} GiB, and {device} has {whole / 2**30:.1f} GiB"
-    return f"too large: {sizes}; use a smaller batch, tree or model"
+    if reason := obstacle(cell.method.engine, device):
+        return Status.NOT_APPLICABLE, reason
+    reason = does_not_fit(cell, device, dtype_of(cell), free_bytes)
+    return (Status.FAILED, reason) if reason else None
+
+
+def _with_advice(one: Record, plan: Plan) -> Record:
+    """A record that failed for want of memory says what would have had enough: at most half, whatever is free now."""
+    if one.status is not Status.FAILED or SMALLER not in one.reason:
+        return one
+    cell = next(cell for cell in plan.cells if cell.overrides == one.overrides and cell.command == one.command)
+    device, batch = device_of(cell), cell.settings.workload.batch
+    advice = smaller(cell, device, dtype_of(cell), clock_for(device).free_bytes, below=batch // 2 + 1)
+    return replace(one, reason=one.reason.replace(SMALLER, advice))
 
 
 def run(prepared: Prepared, out: Path, slug: str, resume: bool, observer: Observer) -> RunResult:
@@ -150,6 +156,7 @@ def run(prepared: Prepared, out: Path, slug: str, resume: bool, observer: Observ
 
         def keep(one: Record) -> None:
             if one.fingerprint not in finished:
+                one = _with_advice(one, plan)
                 folder.append(one)
                 if one.status is Status.FAILED:
                     log(f"failed: {' '.join(one.overrides)}: {one.reason}")

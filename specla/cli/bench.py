@@ -71,8 +71,7 @@ def measure(
         return
     planned = plan(command, words, config_dir)
     if dry_run:
-        _dry_run(planned, json)
-        return
+        raise typer.Exit(_dry_run(planned, json))
     # Torch is loaded here: a plan, a dry run without trained drafters and every wrong word are answered without it.
     from specla.bench.run import Observer, exit_status, prepare, run
     from specla.cli.results import print_results
@@ -126,12 +125,15 @@ app.command("paper")(
 )
 
 
-def _dry_run(planned: "Plan", json: bool) -> None:
+def _dry_run(planned: "Plan", json: bool) -> int:
+    """The exit code that a run would have for cells that the memory does not hold."""
     from dataclasses import replace
 
     from specla.bench.machine import cpu_model
     from specla.bench.planned import planned_record
+    from specla.bench.record import Status
     from specla.bench.summary import build_document
+    from specla.bench.unseen import unfit_cells
     from specla.bench.workloads.check import check_prompts
     from specla.cli.results import print_plan
 
@@ -145,13 +147,18 @@ def _dry_run(planned: "Plan", json: bool) -> None:
         unseen = check_drafters(planned)
     for note in (*planned.notes, *unseen):
         log(note)
-    print_plan(planned)
+    unfit = unfit_cells(planned)
+    print_plan(planned, unfit)
     if json:
         records = [planned_record(cell, cell.config_hash, "cpu", cell.settings.dtype) for cell in planned.cells]
+        for place, cell in enumerate(planned.cells):
+            if reason := unfit.get(cell.config_hash):
+                records[place] = replace(records[place], status=Status.FAILED, reason=reason)
         # Which GPU it is takes torch to tell.
         named = ["cuda" if cell.settings.device == "cuda" else cpu_model() for cell in planned.cells]
         records = [replace(record, device=name) for record, name in zip(records, named, strict=True)]
         print_json(build_document(records, planned.command, "", named[0]))
+    return 4 if unfit else 0
 
 
 def _slug(command: str, words: list[str]) -> str:

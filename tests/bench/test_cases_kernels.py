@@ -45,10 +45,6 @@ class FakeClock(Clock):
     def free_bytes(self) -> int:
         return 1 << 40
 
-    @property
-    def total_bytes(self) -> int:
-        return 1 << 40
-
 
 class FakeOperation(Operation):
     """Takes as long as it is told, and notes when it ran."""

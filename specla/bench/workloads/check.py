@@ -4,7 +4,7 @@ from specla.bench.cells import Plan
 from specla.bench.normalise import END_TO_END
 from specla.bench.workloads.base import calibration_prompts, load_prompts
 
-_BUNDLED = ("heldout",)
+BUNDLED = ("heldout",)
 
 
 def check_prompts(plan: Plan) -> None:
@@ -15,7 +15,7 @@ def check_prompts(plan: Plan) -> None:
         (cell.settings.workload, cell.settings.measure.calibration if cell.is_open else None) for cell in decodes
     )
     for workload, calibration in sets:
-        if workload.name not in _BUNDLED:
+        if workload.name not in BUNDLED:
             continue
         measured = load_prompts(workload)
         if calibration is not None:
