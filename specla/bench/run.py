@@ -174,9 +174,6 @@ def run(prepared: Prepared, out: Path, slug: str, resume: bool, observer: Observ
             log(f"{kept} of {len(plan.cells)} cells were measured earlier with the same code and inputs: kept")
         observer.total(sum(work.units(cells) for work, cells in zip(prepared.works, todo, strict=True)))
 
-        def document() -> Document:
-            return build_document(folder.records, plan.command, folder.path.name, device_name(device))
-
         try:
             instruments = {name: Instruments(name, log) for name in dict.fromkeys(map(device_of, plan.cells))}
             for work, cells in zip(prepared.works, todo, strict=True):
@@ -188,12 +185,18 @@ def run(prepared: Prepared, out: Path, slug: str, resume: bool, observer: Observ
             _profile([one for own in instruments.values() for one in own.to_profile], folder, log)
         finally:
             torch.set_num_threads(all_threads)
-            # Of a run that was interrupted, too: whoever asks twice still gets it.
-            with unbroken():
-                result = document()
-                folder.write_summary(result)
-                folder.log(f"ended: {result['status']}")
+            result = _conclude(folder, plan, device)
         return RunResult(folder.path, result)
+
+
+# Whoever asks twice that a run should end still gets its summary.
+@unbroken()
+def _conclude(folder: RunFolder, plan: Plan, device: str) -> Document:
+    """Write the summary of what was measured."""
+    result = build_document(folder.records, plan.command, folder.path.name, device_name(device))
+    folder.write_summary(result)
+    folder.log(f"ended: {result['status']}")
+    return result
 
 
 def _profile(cells: Sequence[Profiling], folder: RunFolder, log: Callable[[str], None]) -> None:

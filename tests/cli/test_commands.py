@@ -5,31 +5,17 @@ import json
 import os
 import re
 import shutil
-import signal
-import subprocess
-import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 import specla
-from specla.bench.record import Record, Status
-from specla.bench.store import RunFolder
-from specla.engine.decode import Decoding, Step
+from specla.bench.record import Status
 from specla.models.checkpoint import resolve_folder
 from tests.cli.conftest import Run
 from tests.factory import ar_record, decode_record, unmeasured, write_run
-from tests.test_interrupt import lose_an_interrupt
 
 ROOT = Path(specla.__file__).parents[1]
-RANDOM = "model=gdn-tiny model.weights=random workload.max_new_tokens=4 measure.repeats=1 threads=1"
-NO_MEMORY = (
-    "[enforce fail at alloc_cpu.cpp:127] err == 0. DefaultCPUAllocator: can't allocate memory: you tried to allocate "
-    "4294967296 bytes. Error code 12 (Cannot allocate memory)"
-)
 
 
 def test_dry_run_lists_twelve_cells_and_runs_nothing(run: Run, tmp_path: Path) -> None:
@@ -189,59 +175,6 @@ def test_help_shows_the_words_once(run: Run) -> None:
     assert "[OPTIONS] [OVERRIDE]..." in run("specla bench e2e --help")[1]
 
 
-def test_cells_beyond_the_memory_fail_before_anything_is_loaded(run: Run) -> None:
-    words = "experiment=null model=gdn-tiny measure=quick threads=1 workload.batch=1,10000000 --json"
-    code, out, err = run(f"specla ablate verify {words}")
-    cells = {cell["batch"]: cell for cell in json.loads(out.splitlines()[-1])["cells"]}
-    assert code == 4 and cells[1]["status"] == "passed"
-    assert cells[10000000]["status"] == "failed" and "does not fit: takes about" in cells[10000000]["reason"]
-    assert sum(line.startswith("failed: ") for line in err.splitlines()) == 1
-
-
-def test_a_dry_run_says_what_does_not_fit(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("specla.bench.unseen.available_bytes", lambda: 2 << 30)
-    words = f"bench e2e {RANDOM} workload.batch=1,64 workload.prompts=64 workload.prompt_tokens=64"
-    assert run(f"specla {words} --dry-run")[0] == 0
-    monkeypatch.setattr("specla.bench.unseen.available_bytes", lambda: 1 << 20)
-    code, out, _ = run(f"specla {words} --dry-run --json")
-    told = "does not fit: takes about 0.8 GiB, and 0.0 GiB are free on cpu: use a smaller batch, tree or model"
-    assert code == 4 and out.count("does not fit  ") == 4 and told in out
-    cells = json.loads(out.splitlines()[-1])["cells"]
-    assert {cell["status"] for cell in cells} == {"failed"} and cells[0]["reason"].startswith("does not fit")
-
-
-def test_a_cell_that_the_memory_does_not_hold_fails_alone(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What torch raises on a CPU is no bug of specla."""
-
-    def step(decoding: Decoding) -> Step:
-        if decoding.tree.nodes == 3:
-            raise RuntimeError(NO_MEMORY)
-        return taken(decoding)
-
-    taken = Decoding.step
-    monkeypatch.setattr(Decoding, "step", step)
-    code, out, err = run(f"specla bench e2e {RANDOM} topology.length=1,2 workload.batch=2 workload.prompts=2 --json")
-    cells = {cell["nodes"]: cell for cell in json.loads(out.splitlines()[-1])["cells"]}
-    assert code == 4 and [cells[nodes]["status"] for nodes in (1, 2, 3)] == ["inconclusive"] * 2 + ["failed"]
-    told = "out of memory (4.0 GiB more were asked for): workload.batch=1 would fit"
-    assert cells[3]["reason"] == told and told in err and "bug" not in err
-
-
-@pytest.mark.parametrize("error", [RuntimeError(NO_MEMORY), MemoryError(), np.empty])
-def test_a_model_that_the_memory_does_not_hold_is_no_bug(
-    error: Exception | Callable[..., object], run: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def load(*_: object) -> None:
-        if isinstance(error, Exception):
-            raise error
-        error(1 << 58)
-
-    monkeypatch.setattr("specla.bench.cases.e2e.load_target", load)
-    code, _, err = run(f"specla bench e2e {RANDOM}")
-    assert code == 4 and err.splitlines()[-1].startswith("specla: out of memory") and "Traceback" not in err
-    assert err.endswith(": use a smaller batch, tree or model\n")
-
-
 def test_a_report_of_a_run_with_nothing_measured_is_written_and_exits_with_0(run: Run, tmp_path: Path) -> None:
     pending = decode_record(**unmeasured(decode_record(), Status.PENDING))
     folder = write_run(tmp_path, [pending])
@@ -395,88 +328,3 @@ def test_train_on_own_text(run: Run, tmp_path: Path) -> None:
     assert (tmp_path / "model" / "model" / "model.safetensors").is_file()
     code, _, err = run(f"{train} seed=1")
     assert code == 2 and "another seed" in err
-
-
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)])
-def test_a_signal_ends_a_run_with_its_summary(
-    number: signal.Signals, code: int, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """One in a decode, and two more by one who cannot wait while the summary is written."""
-
-    def interrupted(decoding: Decoding) -> Step:
-        signal.raise_signal(number)
-        return step(decoding)
-
-    def impatient(folder: RunFolder, document: dict[str, object]) -> None:
-        signal.raise_signal(signal.SIGINT)
-        write(folder, document)
-
-    step, write = Decoding.step, RunFolder.write_summary
-    monkeypatch.setattr(Decoding, "step", interrupted)
-    monkeypatch.setattr(RunFolder, "write_summary", impatient)
-    # Under nohup the tests' own process ignores it.
-    hangup = signal.signal(signal.SIGHUP, signal.SIG_DFL)
-    try:
-        ended, _, err = run("specla bench e2e experiment=smoke")
-    finally:
-        signal.signal(signal.SIGHUP, hangup)
-    assert ended == code and re.match(r"specla: interrupted( by SIG\w+)?; finished cells", err.splitlines()[-1])
-    assert (number.name in err) is (number != signal.SIGINT)
-    assert json.loads(next(tmp_path.glob("runs/*/summary.json")).read_text())["status"] == "partial"
-
-
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-@pytest.mark.parametrize("where", ["a record", "a decode", "the end"])
-def test_an_interrupt_that_python_ignores_ends_a_run(
-    where: str, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    finished: list[str] = []
-
-    def lost_after_a_record(folder: RunFolder, record: Record) -> None:
-        append(folder, record)
-        finished.extend([record.fingerprint] if record.samples else [])
-        if where == "a record" and len(finished) == 2:
-            lose_an_interrupt()
-
-    def lost_in_a_decode(decoding: Decoding) -> Step:
-        if where == "a decode" and finished:
-            lose_an_interrupt()
-        return step(decoding)
-
-    def lost_at_the_end(*results: object) -> None:
-        if where == "the end":
-            lose_an_interrupt()
-
-    append, step = RunFolder.append, Decoding.step
-    monkeypatch.setattr(RunFolder, "append", lost_after_a_record)
-    monkeypatch.setattr(Decoding, "step", lost_in_a_decode)
-    monkeypatch.setattr("specla.cli.results.print_results", lost_at_the_end)
-    code, _, err = run("specla bench e2e experiment=smoke measure.repeats=5")
-    assert code == 130 and err.splitlines()[-1].startswith("specla: interrupted")
-    summary = json.loads(next(tmp_path.glob("runs/*/summary.json")).read_text())
-    statuses = [cell["status"] for cell in summary["cells"]]
-    assert summary["status"] == ("passed" if where == "the end" else "partial")
-    assert statuses.count("passed") == len(set(finished)) >= 2 and "failed" not in statuses
-
-
-@pytest.mark.slow
-def test_an_interrupt_keeps_what_was_finished(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "specla.cli.main", "bench", "e2e", "experiment=bench"]
-    # The second half of the cells takes long enough to be interrupted on any machine.
-    command += ["workload.prompts=1", "workload.max_new_tokens=6,64"]
-    process = subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True)
-    records = None
-    # Beside other work the first cells take minutes: this is no test of how fast they are.
-    for _ in range(3000):
-        time.sleep(0.1)
-        assert process.poll() is None
-        records = next(tmp_path.glob("runs/*/records.jsonl"), None)
-        if records is not None and '"passed"' in records.read_text():
-            break
-    process.send_signal(signal.SIGINT)
-    _, err = process.communicate(timeout=60)
-    assert process.returncode == 130 and err.splitlines()[-1].startswith("specla: interrupted")
-    assert records is not None
-    summary = json.loads((records.parent / "summary.json").read_text())
-    assert summary["status"] == "partial"
-    assert "passed" in {cell["status"] for cell in summary["cells"]}
