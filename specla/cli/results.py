@@ -16,6 +16,7 @@ from specla.bench.summary import Document
 from specla.bench.unseen import unseen_estimate
 from specla.cli.kernels import kernel_lines
 from specla.cli.labels import drafter_in, place_in, place_labels, place_of
+from specla.cli.narrow import show_table
 
 if TYPE_CHECKING:
     from specla.report.compare import Comparison
@@ -53,7 +54,7 @@ def print_plan(plan: Plan, unfit: Mapping[str, str]) -> None:
             seconds, memory = seconds + cost.seconds, max(memory, cost.memory_bytes)
             table.add_row(*names, _seconds(cost.seconds), held)
         if cells:
-            shown.print(table)
+            show_table(shown, table)
     for reason in dict.fromkeys(cell.reason for cell in plan.cells if cell.reason):
         shown.print(f"n/a, not applicable: {escape(reason)}")
     for reason in dict.fromkeys(unfit.values()):
@@ -118,7 +119,7 @@ def _print_decodes(shown: Console, cells: Sequence[Mapping[str, Any]], places: S
     for cell, place in zip(cells, places or [""] * len(cells), strict=True):
         told = _result(cell, place, len(recovers[cell["method"]["verify"]]) > 1)
         table.add_row(*(text for name, text in zip(_DECODE_COLUMNS, told, strict=True) if name != left_out))
-    shown.print(table)
+    show_table(shown, table)
 
 
 def _print_reasons(shown: Console, cells: Sequence[Mapping[str, Any]]) -> None:
@@ -150,7 +151,7 @@ def print_comparison(found: "Comparison") -> None:
             f"[{_COLOURS[cell.verdict.value]}]{cell.verdict.value}[/]",
         )
     if found.cells:
-        shown.print(table)
+        show_table(shown, table)
     for heading, lines in compare_text.listings(found):
         shown.print(f"[bold]{heading}[/]")
         for line in lines:
