@@ -1,4 +1,5 @@
-"""Ctrl-C that is not lost: a KeyboardInterrupt that Python ignored is raised again before the next piece of work.
+"""Signals that end a command and are not lost: a KeyboardInterrupt that Python ignored is raised again before the next
+piece of work.
 
 Python runs a signal's handler between any two of its instructions, and ignores what is raised in a finaliser, in a
 weakref's or a C library's callback. An interrupt that arrives there would leave one line on stderr and a command that
@@ -11,10 +12,30 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 
+# A system without terminals to lose has no SIGHUP.
+SIGNALS = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name))
+"""What asks a command to end: Ctrl-C, whoever stops processes, a terminal that is closed."""
+_UNTOUCHED = (signal.SIG_DFL, signal.default_int_handler)
+
+
+class Interrupt(KeyboardInterrupt):
+    """One of SIGNALS arrived.
+
+    Attributes:
+        signal: which.
+    """
+
+    def __init__(self, number: int) -> None:
+        super().__init__()
+        self.signal = signal.Signals(number)
+
 
 class _Memory:
-    asked = False
+    asked = 0
+    """The first signal that arrived; 0 while none has."""
     unbroken = False
+    waiting = False
+    """Whether one waits for the end of what is unbroken."""
 
 
 # What a handler writes to, and so one for the process. An Event would take a lock, which a handler must not wait for.
@@ -23,49 +44,60 @@ _memory = _Memory()
 
 @contextmanager
 def remembered() -> Iterator[None]:
-    """Inside, an interrupt is remembered besides being raised, every time; the block that had one ends in it.
+    """Inside, each of SIGNALS is remembered besides being raised, every time; the block that had one ends in it.
 
-    That holds whatever else ended the block: an interrupt breaks what it meets, and the error of that is no news. Where
-    SIGINT is ignored or somebody else's, and outside the main thread, nothing changes.
+    That holds whatever else ended the block: an interrupt breaks what it meets, and the error of that is no news. A
+    signal that is ignored, as under nohup, or somebody else's stays so, and outside the main thread nothing changes.
 
     Raises:
-        KeyboardInterrupt: at the interrupt, from `check`, and on leaving.
+        Interrupt: at the signal, from `check`, and on leaving.
     """
-    main = threading.current_thread() is threading.main_thread()
-    if not main or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+    if threading.current_thread() is not threading.main_thread():
         yield
         return
-    _memory.asked = False
-    signal.signal(signal.SIGINT, _remember)
+    before = {number: signal.getsignal(number) for number in SIGNALS}
+    ours = {number: handler for number, handler in before.items() if handler in _UNTOUCHED}
+    _memory.asked = 0
+    for number in ours:
+        signal.signal(number, _remember)
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
-        asked, _memory.asked = _memory.asked, False
+        for number, handler in ours.items():
+            signal.signal(number, handler)
+        asked, _memory.asked = _memory.asked, 0
         if asked:
-            raise KeyboardInterrupt
+            raise Interrupt(asked)
 
 
 def check() -> None:
-    """Raise KeyboardInterrupt where one was asked for: for between two pieces of work, never while cleaning up."""
+    """Raise Interrupt where one was asked for: for between two pieces of work, never while cleaning up."""
     if _memory.asked:
-        raise KeyboardInterrupt
+        raise Interrupt(_memory.asked)
 
 
 @contextmanager
 def unbroken() -> Iterator[None]:
-    """Inside, the first interrupt waits for the end, for short work that must not be left half done."""
-    before, _memory.unbroken = _memory.asked, True
+    """Inside, the first signal waits for the end, for short work that must not be left half done.
+
+    Cleaning up after a signal may be such work: one that came before is not raised again on leaving.
+    """
+    outer, _memory.unbroken = _memory.unbroken, True
+    waited = False
     try:
         yield
     finally:
-        _memory.unbroken = False
-    if not before:
+        _memory.unbroken = outer
+        if not outer:
+            waited, _memory.waiting = _memory.waiting, False
+    if waited:
         check()
 
 
-def _remember(_signal: int, _frame: FrameType | None) -> None:
-    waits = _memory.unbroken and not _memory.asked
-    _memory.asked = True
-    if not waits:
-        raise KeyboardInterrupt
+def _remember(number: int, _frame: FrameType | None) -> None:
+    waits = _memory.unbroken and not _memory.waiting
+    _memory.asked = _memory.asked or number
+    if waits:
+        _memory.waiting = True
+    else:
+        raise Interrupt(_memory.asked)

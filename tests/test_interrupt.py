@@ -9,7 +9,7 @@ import pytest
 
 from specla.bench.cases.work import Events, interruptible
 from specla.bench.record import Status
-from specla.interrupt import check, remembered, unbroken
+from specla.interrupt import SIGNALS, Interrupt, check, remembered, unbroken
 from tests.factory import decode_record, unmeasured
 
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
@@ -82,23 +82,75 @@ def test_what_must_be_whole_is_ended_first() -> None:
     assert reached == ["its end"]
 
 
-def test_the_handler_that_was_there_comes_back() -> None:
-    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
-    with remembered():
-        assert signal.getsignal(signal.SIGINT) is not signal.default_int_handler
+def test_cleaning_up_is_whole_for_one_who_asks_twice() -> None:
+    reached = []
     with ends_interrupted():
-        raise KeyboardInterrupt
-    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+        try:
+            signal.raise_signal(signal.SIGINT)
+        finally:
+            with unbroken():
+                # Work inside such work, as one record is written, does not end the protection.
+                with unbroken():
+                    pass
+                signal.raise_signal(signal.SIGTERM)
+                reached.append("the summary")
+            reached.append("never")
+    assert reached == ["the summary"]
+    with ends_interrupted():
+        try:
+            signal.raise_signal(signal.SIGINT)
+        finally:
+            with unbroken():
+                pass
+            reached.append("and what follows it")
+    assert reached == ["the summary", "and what follows it"]
 
 
-def test_a_signal_that_is_ignored_stays_so() -> None:
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
-    try:
-        with remembered():
-            lose_an_interrupt()
-            check()
-    finally:
-        signal.signal(signal.SIGINT, before)
+@pytest.fixture
+def untouched() -> Iterator[None]:
+    """Every signal as a shell leaves it; under nohup the tests' own process ignores one."""
+    before = {number: signal.getsignal(number) for number in SIGNALS}
+    for number in SIGNALS:
+        signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+@pytest.mark.parametrize("number", SIGNALS)
+@pytest.mark.usefixtures("untouched")
+def test_the_handler_that_was_there_comes_back(number: signal.Signals) -> None:
+    before = signal.getsignal(number)
+    with remembered():
+        assert signal.getsignal(number) is not before
+    with pytest.raises(Interrupt) as told, remembered():
+        signal.raise_signal(number)
+    assert told.value.signal is number and signal.getsignal(number) is before
+
+
+@pytest.mark.usefixtures("untouched")
+def test_the_first_signal_says_how_it_ended() -> None:
+
+    def both() -> None:
+        try:
+            signal.raise_signal(signal.SIGTERM)
+        finally:
+            signal.raise_signal(signal.SIGINT)
+
+    with pytest.raises(Interrupt) as told, remembered():
+        both()
+    assert told.value.signal is signal.SIGTERM
+
+
+@pytest.mark.parametrize("number", SIGNALS)
+@pytest.mark.usefixtures("untouched")
+def test_a_signal_that_is_ignored_stays_so(number: signal.Signals) -> None:
+    """As SIGHUP is under nohup."""
+    signal.signal(number, signal.SIG_IGN)
+    with remembered():
+        signal.raise_signal(number)
+        check()
+        assert signal.getsignal(number) is signal.SIG_IGN
 
 
 def test_another_thread_changes_nothing() -> None:

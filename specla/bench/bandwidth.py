@@ -8,8 +8,9 @@ import torch
 from torch import Tensor
 
 from specla.bench.clock import Clock, clock_for
+from specla.bench.footprint import BANDWIDTH_BYTES
 
-_BYTES = {"cpu": 256 << 20, "cuda": 4 << 30}
+_BYTES = {kind: both // 2 for kind, both in BANDWIDTH_BYTES.items()}
 _TIMES = {"cpu": 1, "cuda": 4}
 """Runs in one timing: on a GPU the first waits some microseconds for its launch."""
 _REPEATS = 7

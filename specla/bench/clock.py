@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-import psutil
 import torch
 
+from specla.bench.available import available_bytes
 from specla.engine.graph import CudaGraphs
 
 Run = Callable[[], object]
@@ -67,12 +67,7 @@ class Clock(ABC):
     @property
     @abstractmethod
     def free_bytes(self) -> int:
-        """Memory of the device that nobody uses."""
-
-    @property
-    @abstractmethod
-    def total_bytes(self) -> int:
-        """All memory of the device."""
+        """Memory of the device that this process may still take."""
 
     @property
     def cache_bytes(self) -> int:
@@ -110,11 +105,7 @@ class HostClock(Clock):
 
     @property
     def free_bytes(self) -> int:
-        return int(psutil.virtual_memory().available)
-
-    @property
-    def total_bytes(self) -> int:
-        return int(psutil.virtual_memory().total)
+        return available_bytes()
 
 
 class CudaClock(Clock):
@@ -140,10 +131,6 @@ class CudaClock(Clock):
     @property
     def free_bytes(self) -> int:
         return self._graphs.free_bytes
-
-    @property
-    def total_bytes(self) -> int:
-        return int(torch.cuda.mem_get_info(self.device)[1])
 
     @property
     def cache_bytes(self) -> int:

@@ -1,11 +1,17 @@
 """What a plan will take, before anything runs: rough seconds and memory, from the shapes alone."""
 
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 from specla.bench.cells import Cell
 from specla.bench.choice import COSTED
+from specla.bench.footprint import BANDWIDTH_BYTES, Decode, Footprint
 from specla.bench.normalise import KERNEL_COMMANDS
-from specla.bench.settings import model_config
+from specla.bench.settings import Settings, WorkloadSettings, model_config
+from specla.bench.workloads.base import load_prompts
+from specla.bench.workloads.sources import on_hub
+from specla.engine.memory import Demand, needed_bytes
+from specla.errors import SMALLER, SpeclaError
 from specla.models.config import GatedDeltaNetConfig
 from specla.models.cost import ModelCost
 
@@ -38,13 +44,19 @@ _TOKENS_A_STEP = 2.0
 """Of speculation, where the acceptance is not known before it is measured."""
 
 
+UNSEEN_TOKENS = 512
+"""Of a prompt that is not on this machine, where no limit is set."""
+
 _TIMED_STEPS = 400
 """That topology=auto times on each of its prompts, in tokens: trees, passes, and what a step emits."""
 
 
+DOES_NOT_FIT = "does not fit"
+
+
 @dataclass(frozen=True)
 class Estimate:
-    """Of one cell: seconds on the clock, gate and warm-up included, and bytes held by weights and states."""
+    """Of one cell: seconds on the clock, gate and warm-up included, and bytes held at its fullest."""
 
     seconds: float
     memory_bytes: int
@@ -71,16 +83,94 @@ def estimate(cell: Cell, device: str, dtype: str) -> Estimate:
     items = max(1, (workload.prompts or batch) // batch)
     steps = items * (workload.max_new_tokens or 1) / (1.0 if cell.method.verify == "ar" else _TOKENS_A_STEP)
     passes: float = 1 + cell.settings.measure.warmup + cell.settings.measure.repeats
-    states = nodes + 1 if cell.method.recover == "snapshot" else 1
-    # On a CPU in float32 the products' weights are kept a second time, in the layout that is fastest at a few rows.
-    packed = cost.weight_bytes if device == "cpu" and dtype == "float32" else 0
     if cell.is_open:
         # Its tree is chosen first, on prompts of its own: a wide tree's decode, and windows of steps of all sizes.
         calibration = cell.settings.measure.calibration or 0
         timed = min(calibration, COSTED) * _TIMED_STEPS / (workload.max_new_tokens or 1)
         passes += (calibration + timed) / (items * batch)
-    ring = batch * (cell.settings.engine.ring or 0) * cost.factor_bytes
-    return Estimate(passes * steps * step, cost.held_bytes(batch, states + 1) + ring + packed)
+    return Estimate(passes * steps * step, _memory(cell, cost, device, dtype))
+
+
+def does_not_fit(cell: Cell, device: str, dtype: str, available_bytes: int) -> str:
+    """Why a cell cannot be measured in so much memory, and what could be; empty where it fits.
+
+    Args:
+        cell: to be measured.
+        device: `cpu`, `cuda` or `cuda:N`.
+        dtype: that the model will have.
+        available_bytes: of the device, or what this process may still take of the machine's.
+    """
+    wanted = estimate(cell, device, dtype).memory_bytes
+    if wanted <= available_bytes:
+        return ""
+    sizes = f"takes about {wanted / 2**30:.1f} GiB, and {max(0, available_bytes) / 2**30:.1f} GiB are free on {device}"
+    return f"{DOES_NOT_FIT}: {sizes}: {smaller(cell, device, dtype, available_bytes)}"
+
+
+def smaller(cell: Cell, device: str, dtype: str, available_bytes: int, below: int | None = None) -> str:
+    """Advice where memory is short: the largest batch, under `below` or the cell's own, that fits."""
+    fits, too_many = 0, below or cell.settings.workload.batch
+    while too_many - fits > 1:
+        middle = (fits + too_many) // 2
+        workload = replace(cell.settings.workload, batch=middle)
+        one = replace(cell, settings=replace(cell.settings, workload=workload))
+        if estimate(one, device, dtype).memory_bytes <= available_bytes:
+            fits = middle
+        else:
+            too_many = middle
+    return f"workload.batch={fits} would fit" if fits else SMALLER
+
+
+def _memory(cell: Cell, cost: ModelCost, device: str, dtype: str) -> int:
+    """What a decode holds: weights, the target's and the drafter's, prompts after their prefill, and its own peak."""
+    workload, drafter = cell.settings.workload, cell.settings.drafter
+    drafts = drafter.name == "aligned" or drafter.cost == "aligned"
+    vocabulary = cost.config.vocab_size
+    decode = Decode(
+        batch=workload.batch,
+        tree=cell.tree,
+        verify=cell.method.verify,
+        recover=cell.method.recover,
+        ring=cell.settings.engine.ring or 0,
+        prompt=longest_prompt(cell.settings),
+        items=max(1, (workload.prompts or workload.batch) // workload.batch),
+        sampled=cell.settings.sampling.temperature > 0,
+        drafted=(drafter.vocabulary or vocabulary) if drafts else 0,
+    )
+    weights = cost.weight_bytes
+    if drafts:
+        # A layer of its own, what brings two hidden states together, and the head's rows of the tokens it knows.
+        own = replace(cost.config, num_hidden_layers=1, vocab_size=drafter.vocabulary or 1, tie_word_embeddings=True)
+        weights += ModelCost(own, cost.item_bytes).weight_bytes + 2 * cost.item_bytes * cost.config.hidden_size**2
+    footprint = Footprint(cost)
+    if device.startswith("cuda"):
+        demand = Demand(workload.batch, (1, cell.tree.nodes), decode.ring, cell.method.recover == "snapshot")
+        own_bytes = needed_bytes(cost.config, dtype, demand)
+        return weights + footprint.prompt_bytes(decode) + max(own_bytes, BANDWIDTH_BYTES["cuda"])
+    # On a CPU in float32 the products' weights are kept a second time, in the layout that is fastest at a few rows.
+    return weights * (2 if dtype == "float32" else 1) + footprint.peak_bytes(decode)
+
+
+def longest_prompt(settings: Settings) -> int:
+    """Tokens of a cell's longest prompt, from its length in bytes where it lies on this machine."""
+    limit = settings.workload.prompt_tokens
+    length = _longest_text(settings.workload)
+    if length is None:
+        return limit or UNSEEN_TOKENS
+    # A model of random weights reads bytes; no tokenizer of text makes more tokens than one of two bytes.
+    tokens = length if settings.model.weights == "random" else -(-length // 2)
+    return tokens if limit is None else min(limit, tokens)
+
+
+@lru_cache(maxsize=64)
+def _longest_text(workload: WorkloadSettings) -> int | None:
+    if on_hub(workload):
+        return None
+    try:
+        return max(len(prompt.text.encode()) for prompt in load_prompts(workload))
+    except (SpeclaError, OSError):
+        # Whoever reads them for good says what is wrong.
+        return None
 
 
 def _estimate_operation(cell: Cell, cost: ModelCost, rates: Rates) -> Estimate:

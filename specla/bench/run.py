@@ -3,6 +3,7 @@
 import hashlib
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -13,7 +14,7 @@ from specla.bench.cases.e2e import EndToEnd
 from specla.bench.cases.work import ERRORS, Events, Work, failure, interruptible
 from specla.bench.cells import Cell, Plan, asked
 from specla.bench.clock import clock_for
-from specla.bench.estimate import estimate
+from specla.bench.estimate import does_not_fit, smaller
 from specla.bench.fla_model import obstacle
 from specla.bench.instruments import Instruments
 from specla.bench.machine import code_digest, device_name, machine_record
@@ -27,8 +28,8 @@ from specla.bench.store import RunFolder
 from specla.bench.subject import require_device, resolve_device, resolve_dtype
 from specla.bench.summary import Document, build_document
 from specla.bench.trained import known_models
-from specla.errors import MeasurementError, told
-from specla.interrupt import check
+from specla.errors import SMALLER, MeasurementError, told
+from specla.interrupt import check, unbroken
 
 
 @dataclass(frozen=True)
@@ -88,10 +89,12 @@ def prepare(plan: Plan, partly: bool = False) -> Prepared:
         SpeclaError: a checkpoint, tokenizer or prompt file is missing, damaged or does not fit, or there is no such
             device.
     """
-    for cell in plan.cells:
-        if cell.status == "pending":
-            require_device(device_of(cell))
-    refused = {cell.config_hash: verdict for cell in plan.cells if (verdict := _refused(cell))}
+    pending = [cell for cell in plan.cells if cell.status == "pending"]
+    for cell in pending:
+        require_device(device_of(cell))
+    # Looked at once, so that AR is not refused where what is compared with it was let in.
+    free = {device: clock_for(device).free_bytes for device in dict.fromkeys(map(device_of, pending))}
+    refused = {cell.config_hash: verdict for cell in pending if (verdict := _refused(cell, free[device_of(cell)]))}
     bad: dict[str, Exception] = {}
 
     def refuse(cell: Cell, error: Exception) -> None:
@@ -106,7 +109,7 @@ def prepare(plan: Plan, partly: bool = False) -> Prepared:
     models = known_models(plan)
     for cell in plan.cells:
         device = device_of(cell)
-        dtype = str(resolve_dtype(cell.settings.dtype, device)).removeprefix("torch.")
+        dtype = dtype_of(cell)
         inputs = (data.get(cell.config_hash, ""), device_name(device), dtype)
         fingerprint = _sha256(cell.config_hash, code, *inputs, torch.__version__)
         planned[cell.config_hash] = planned_record(cell, fingerprint, device, dtype, models[cell.config_hash])
@@ -131,29 +134,33 @@ def device_of(cell: Cell) -> str:
     return resolve_device(cell.settings.device, cell.command)
 
 
+def dtype_of(cell: Cell) -> str:
+    """The name of the dtype that a cell's model has."""
+    return str(resolve_dtype(cell.settings.dtype, device_of(cell))).removeprefix("torch.")
+
+
 def main_device(plan: Plan) -> str:
     """The device that a run is named after: a GPU, where decodes run on the CPU and operations on both."""
     return max(map(device_of, plan.cells), key=lambda name: name.startswith("cuda"))
 
 
-def _refused(cell: Cell) -> tuple[Status, str] | None:
-    """What becomes of a cell that cannot run on its device, and why; None for all others."""
-    if cell.status != "pending":
-        return None
-    if reason := obstacle(cell.method.engine, device_of(cell)):
-        return Status.NOT_APPLICABLE, reason
-    return (Status.FAILED, reason) if (reason := _too_large(cell)) else None
-
-
-def _too_large(cell: Cell) -> str:
-    """Why a cell cannot fit the memory of its device, or nothing. It would take the machine down with it."""
+def _refused(cell: Cell, free_bytes: int) -> tuple[Status, str] | None:
+    """What becomes of a cell that cannot run on its device, or would take the machine down; None for all others."""
     device = device_of(cell)
-    dtype = str(resolve_dtype(cell.settings.dtype, device)).removeprefix("torch.")
-    wanted, whole = estimate(cell, device, dtype).memory_bytes, clock_for(device).total_bytes
-    if wanted <= whole:
-        return ""
-    sizes = f"weights and states take about {wanted / 2**30:.1f} GiB, and {device} has {whole / 2**30:.1f} GiB"
-    return f"too large: {sizes}; use a smaller batch, tree or model"
+    if reason := obstacle(cell.method.engine, device):
+        return Status.NOT_APPLICABLE, reason
+    reason = does_not_fit(cell, device, dtype_of(cell), free_bytes)
+    return (Status.FAILED, reason) if reason else None
+
+
+def _with_advice(one: Record, plan: Plan) -> Record:
+    """A record that failed for want of memory says what would have had enough: at most half, whatever is free now."""
+    if one.status is not Status.FAILED or SMALLER not in one.reason:
+        return one
+    cell = next(cell for cell in plan.cells if cell.overrides == one.overrides and cell.command == one.command)
+    device, batch = device_of(cell), cell.settings.workload.batch
+    advice = smaller(cell, device, dtype_of(cell), clock_for(device).free_bytes, below=batch // 2 + 1)
+    return replace(one, reason=one.reason.replace(SMALLER, advice))
 
 
 def run(prepared: Prepared, out: Path, slug: str, resume: bool, observer: Observer) -> RunResult:
@@ -174,7 +181,7 @@ def run(prepared: Prepared, out: Path, slug: str, resume: bool, observer: Observ
     config = yaml.safe_dump(_config(plan), sort_keys=False, default_flow_style=None, width=120)
     cells = [PlannedCell.of(record) for record in prepared.planned.values()]
     with RunFolder.open(out, slug, prepared.fingerprint, config, env, cells) as folder:
-        session = Session(folder, observer.log)
+        session = Session(folder, observer.log, partial(_with_advice, plan=plan))
         kept = folder.finished if resume else {}
         folder.log(f"started: {plan.command} {' '.join(plan.words)}".rstrip())
         for note in (*folder.notes, *prepared.notes):
@@ -201,10 +208,18 @@ def run(prepared: Prepared, out: Path, slug: str, resume: bool, observer: Observ
             _profile([one for own in instruments.values() for one in own.to_profile], folder, session.log)
         finally:
             torch.set_num_threads(all_threads)
-            result = build_document(folder.records, plan.command, folder.path.name, device_name(device))
-            folder.write_summary(result)
-            folder.log(f"ended: {result['status']}")
+            result = _conclude(folder, plan, device)
         return RunResult(folder.path, result)
+
+
+# Whoever asks twice that a run should end still gets its summary.
+@unbroken()
+def _conclude(folder: RunFolder, plan: Plan, device: str) -> Document:
+    """Write the summary of what was measured."""
+    result = build_document(folder.records, plan.command, folder.path.name, device_name(device))
+    folder.write_summary(result)
+    folder.log(f"ended: {result['status']}")
+    return result
 
 
 def _profile(cells: Sequence[Profiling], folder: RunFolder, log: Callable[[str], None]) -> None:

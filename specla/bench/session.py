@@ -15,10 +15,11 @@ class Session:
     Args:
         folder: of the run, open.
         tell: called with every line of the log.
+        advise: gives a record that failed its advice.
     """
 
-    def __init__(self, folder: RunFolder, tell: Callable[[str], None]) -> None:
-        self._folder, self._tell = folder, tell
+    def __init__(self, folder: RunFolder, tell: Callable[[str], None], advise: Callable[[Record], Record]) -> None:
+        self._folder, self._tell, self._advise = folder, tell, advise
         self._recorded: set[str] = set()
         self._unwritable: OSError | None = None
 
@@ -37,6 +38,7 @@ class Session:
 
     def record(self, one: Record) -> None:
         """A result."""
+        one = self._advise(one)
         with self._writing():
             self._folder.append(one)
         self._recorded.add(one.fingerprint)

@@ -8,6 +8,7 @@ import itertools
 import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from decimal import Decimal
 
 from hydra.core.override_parser.types import RangeSweep, ValueType
 from omegaconf.errors import OmegaConfBaseException
@@ -127,22 +128,30 @@ def _values(text: str, composer: Composer) -> tuple[str, ...]:
         return (override.get_value_element_as_str(),)
     if override.value_type == ValueType.GLOB_CHOICE_SWEEP and override.key_or_group not in composer.options:
         raise SpeclaError(f"{text}: glob matches the options of a group; write the values as a list")
-    swept = override.value()
-    if isinstance(swept, RangeSweep) and _too_many(swept):
-        raise SpeclaError(f"{text}: over {MAX_COMBINATIONS} values, or no end; give range(start,stop,step)")
+    if isinstance(sweep := override.value(), RangeSweep):
+        _make_exact(text, sweep)
     try:
         return tuple(dict.fromkeys(override.sweep_string_iterator()))
     except OmegaConfBaseException:
         raise SpeclaError(f"{text}: a list of values holds no range or other sweep; write a,b,c") from None
 
 
-def _too_many(swept: RangeSweep) -> bool:
-    """Whether a range has more values than a sweep may, or no end: told before anybody counts through it."""
-    start, stop, step = swept.start or 0, swept.stop or 0, swept.step
-    try:
-        return not step or not abs(stop - start) <= MAX_COMBINATIONS * abs(step)
-    except OverflowError:
-        return True
+def _make_exact(text: str, sweep: RangeSweep) -> None:
+    """Count in decimals, as they were typed: sums of binary tenths come out as 0.7000000000000001, and reach the stop.
+
+    Raises SpeclaError for a range that never ends, holds nothing, or more than anyone measures.
+    """
+    ends = {name: Decimal(repr(getattr(sweep, name))) for name in ("start", "stop", "step")}
+    if not all(number.is_finite() for number in ends.values()) or ends["step"] == 0:
+        raise SpeclaError(f"{text}: a range has finite ends and a step other than 0, as in range(0.5,0.9,0.1)")
+    count = math.ceil((ends["stop"] - ends["start"]) / ends["step"])
+    if count < 1:
+        raise SpeclaError(f"{text}: holds no number, since its stop is no further on than its start")
+    if count > MAX_COMBINATIONS:
+        raise SpeclaError(f"{text}: {count} combinations, over {MAX_COMBINATIONS}: sweep fewer dials at once")
+    for name, number in ends.items():
+        if isinstance(getattr(sweep, name), float):
+            setattr(sweep, name, number)
 
 
 def _nearest_key(word: str) -> str:

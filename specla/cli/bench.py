@@ -72,8 +72,7 @@ def measure(
         return
     planned = check_prompts(plan(command, words, config_dir), fetch=not dry_run)
     if dry_run:
-        _dry_run(planned, json)
-        return
+        raise typer.Exit(_dry_run(planned, json))
     # Torch is loaded here: a plan, a dry run without trained drafters and every wrong word are answered without it.
     from specla.bench.run import Observer, exit_status, prepare, run
     from specla.cli.results import print_results
@@ -127,13 +126,16 @@ app.command("paper")(
 )
 
 
-def _dry_run(planned: "Plan", json: bool) -> None:
+def _dry_run(planned: "Plan", json: bool) -> int:
+    """The exit code that a run would have for cells that the memory does not hold."""
     from dataclasses import replace
 
     from specla.bench.identity import seen_info
     from specla.bench.machine import cpu_model
     from specla.bench.planned import planned_record
+    from specla.bench.record import Status
     from specla.bench.summary import build_document
+    from specla.bench.unseen import unfit_cells
     from specla.cli.results import print_plan
 
     # Torch reads a drafter; a plan without one is listed without it.
@@ -145,17 +147,22 @@ def _dry_run(planned: "Plan", json: bool) -> None:
         unseen = check_drafters(planned)
     for note in (*planned.notes, *unseen):
         log(note)
-    print_plan(planned)
+    unfit = unfit_cells(planned)
+    print_plan(planned, unfit)
     if json:
         models = [seen_info(cell.settings.model, cell.settings.seed, cell.command) for cell in planned.cells]
         records = [
             planned_record(cell, cell.config_hash, "cpu", cell.settings.dtype, model)
             for cell, model in zip(planned.cells, models, strict=True)
         ]
+        for place, cell in enumerate(planned.cells):
+            if reason := unfit.get(cell.config_hash):
+                records[place] = replace(records[place], status=Status.FAILED, reason=reason)
         # Which GPU it is takes torch to tell.
         named = ["cuda" if cell.settings.device == "cuda" else cpu_model() for cell in planned.cells]
         records = [replace(record, device=name) for record, name in zip(records, named, strict=True)]
         print_json(build_document(records, planned.command, "", named[0]))
+    return 4 if unfit else 0
 
 
 def _slug(command: str, words: list[str]) -> str:

@@ -14,11 +14,10 @@ from specla.errors import SpeclaError
 from specla.interrupt import check
 from specla.report.escape import for_terminal, shown
 
+DIAL = "OVERRIDE"
 Overrides = Annotated[
     list[str] | None,
-    typer.Argument(
-        help="Hydra overrides: model=gdn-mini topology=chain,kary topology.length=2,4 ...", metavar="OVERRIDE"
-    ),
+    typer.Argument(help="Hydra overrides: model=gdn-mini topology=chain,kary topology.length=2,4 ...", metavar=DIAL),
 ]
 JsonFlag = Annotated[bool, typer.Option("--json", help="The last line of stdout is one JSON document.")]
 ConfigDir = Annotated[

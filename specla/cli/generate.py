@@ -5,6 +5,7 @@ from typing import Annotated
 import typer
 
 from specla.cli.console import ConfigDir, JsonFlag, Overrides, log, print_json
+from specla.cli.streams import reader_left
 
 
 def generate(
@@ -24,8 +25,9 @@ def generate(
 
     pieces = stream(planned, prompt)
     try:
-        while True:
+        while not reader_left():
             typer.echo(next(pieces), nl=False)
+        return
     except StopIteration as end:
         summary = end.value
     typer.echo()

@@ -10,12 +10,14 @@ from rich.markup import escape
 from rich.table import Table
 
 from specla.bench.cells import Cell, Plan
-from specla.bench.estimate import accepted_drafts, estimate
+from specla.bench.estimate import DOES_NOT_FIT, accepted_drafts
 from specla.bench.identity import seen_info
 from specla.bench.normalise import KERNEL_COMMANDS
 from specla.bench.summary import Document
+from specla.bench.unseen import unseen_estimate
 from specla.cli.kernels import kernel_lines
 from specla.cli.labels import drafter_in, place_in, place_labels, place_of
+from specla.cli.narrow import show_table
 from specla.report.escape import for_terminal
 
 if TYPE_CHECKING:
@@ -31,8 +33,8 @@ def console() -> Console:
     return Console(width=None if sys.stdout.isatty() else _PLAIN_WIDTH, highlight=False, emoji=False)
 
 
-def print_plan(plan: Plan) -> None:
-    """The cells of a plan with what they will take, and the sum."""
+def print_plan(plan: Plan, unfit: Mapping[str, str]) -> None:
+    """The cells of a plan with what they will take, and the sum; `unfit` says by config_hash why a cell cannot run."""
     shown, seconds, memory = console(), 0.0, 0.0
     operations = [cell for cell in plan.cells if cell.command in KERNEL_COMMANDS]
     decodes = [cell for cell in plan.cells if cell.command not in KERNEL_COMMANDS]
@@ -47,24 +49,26 @@ def print_plan(plan: Plan) -> None:
             if cell.status != "pending":
                 table.add_row(*names, "[dim]n/a[/]", "")
                 continue
-            # Whether `auto` finds a GPU is not known without torch: it is taken for the CPU until one is asked for.
-            device = "cuda" if cell.settings.device.startswith("cuda") else "cpu"
-            automatic = "float32" if device == "cpu" else "bfloat16"
-            dtype = automatic if cell.settings.dtype == "auto" else cell.settings.dtype
-            cost = estimate(cell, device, dtype)
+            cost = unseen_estimate(cell)
+            held = _bytes(cost.memory_bytes)
+            if cell.config_hash in unfit:
+                table.add_row(*names, f"[red]{DOES_NOT_FIT}[/]", held)
+                continue
             seconds, memory = seconds + cost.seconds, max(memory, cost.memory_bytes)
-            table.add_row(*names, _seconds(cost.seconds), _bytes(cost.memory_bytes))
+            table.add_row(*names, _seconds(cost.seconds), held)
         if cells:
-            shown.print(table)
+            show_table(shown, table)
     if len(set(models)) == 1:
         shown.print(f"model: {for_terminal(models[0])}")
     for reason in dict.fromkeys(cell.reason for cell in plan.cells if cell.reason):
         shown.print(f"n/a, not applicable: {for_terminal(reason)}")
+    for reason in dict.fromkeys(unfit.values()):
+        shown.print(for_terminal(reason))
     ar = sum(cell.method.verify == "ar" for cell in decodes)
     count = len(plan.cells) - ar
     shown.print(
         f"{count} cell{'s' * (count != 1)}{f' and AR ({ar})' if ar else ''}: about {_seconds(seconds)} (to a factor of "
-        f"two or three), weights and states up to {_bytes(memory)}; nothing was run"
+        f"two or three), up to {_bytes(memory)} of memory; nothing was run"
     )
 
 
@@ -135,7 +139,7 @@ def _print_decodes(shown: Console, cells: Sequence[Mapping[str, Any]], places: S
     for cell, place in zip(cells, places or [""] * len(cells), strict=True):
         told = _result(cell, place, len(recovers[cell["method"]["verify"]]) > 1)
         table.add_row(*(text for name, text in zip(_DECODE_COLUMNS, told, strict=True) if name != left_out))
-    shown.print(table)
+    show_table(shown, table)
 
 
 def _print_reasons(shown: Console, cells: Sequence[Mapping[str, Any]]) -> None:
@@ -172,7 +176,7 @@ def print_comparison(found: "Comparison") -> None:
             f"[{_COLOURS[cell.verdict.value]}]{cell.verdict.value}[/]",
         )
     if found.cells:
-        shown.print(table)
+        show_table(shown, table)
     for heading, lines in compare_text.listings(found):
         shown.print(f"[bold]{heading}[/]")
         for line in lines:

@@ -115,8 +115,8 @@ def test_the_whole_sweep(tmp_path: Path, capsys: pytest.CaptureFixture[str], mon
     lines = capsys.readouterr().out.splitlines()
     assert lines[:3] == [
         "left out: chain of 8 nodes, tiles 4,1: relative error 3.0e-01",
-        "not timed: chain of 8 nodes, tiles 16,2 at batch 1: RuntimeError: CUDA out of memory",
-        "not timed: chain of 8 nodes, tiles 16,2 at batch 2: RuntimeError: CUDA out of memory",
+        "not timed: chain of 8 nodes, tiles 16,2 at batch 1: out of memory: use a smaller batch, tree or model",
+        "not timed: chain of 8 nodes, tiles 16,2 at batch 2: out of memory: use a smaller batch, tree or model",
     ]
     assert [line.partition(" (us)")[0] for line in lines[3:]] == ["chain, 8 nodes, batch 1", "chain, 8 nodes, batch 2"]
     document = json.loads(file.read_text())

@@ -5,22 +5,15 @@ import json
 import os
 import re
 import shutil
-import signal
-import subprocess
-import sys
-import time
 from pathlib import Path
 
 import pytest
 
 import specla
-from specla.bench.record import Record, Status
-from specla.bench.store import RunFolder
-from specla.engine.decode import Decoding, Step
+from specla.bench.record import Status
 from specla.models.checkpoint import resolve_folder
 from tests.cli.conftest import Run
 from tests.factory import ar_record, decode_record, unmeasured, write_run
-from tests.test_interrupt import lose_an_interrupt
 
 ROOT = Path(specla.__file__).parents[1]
 
@@ -182,21 +175,6 @@ def test_help_shows_the_words_once(run: Run) -> None:
     assert "[OPTIONS] [OVERRIDE]..." in run("specla bench e2e --help")[1]
 
 
-def test_cells_beyond_the_memory_fail_before_anything_is_loaded(run: Run) -> None:
-    words = "experiment=null model=gdn-tiny measure=quick threads=1 workload.batch=1,10000000 --json"
-    code, out, err = run(f"specla ablate verify {words}")
-    cells = {cell["batch"]: cell for cell in json.loads(out.splitlines()[-1])["cells"]}
-    assert code == 4 and cells[1]["status"] == "passed"
-    assert cells[10000000]["status"] == "failed" and "too large: weights and states take" in cells[10000000]["reason"]
-    assert sum(line.startswith("failed: ") for line in err.splitlines()) == 1
-
-
-@pytest.mark.parametrize("words", ["bench e3e", "bnech", "report --nope", "bench e2e --out"])
-def test_usage_errors(words: str, run: Run) -> None:
-    code, _, err = run(f"specla {words}")
-    assert code == 2 and "Traceback" not in err
-
-
 def test_a_report_of_a_run_with_nothing_measured_is_written_and_exits_with_0(run: Run, tmp_path: Path) -> None:
     pending = decode_record(**unmeasured(decode_record(), Status.PENDING))
     folder = write_run(tmp_path, [pending])
@@ -350,60 +328,3 @@ def test_train_on_own_text(run: Run, tmp_path: Path) -> None:
     assert (tmp_path / "model" / "model" / "model.safetensors").is_file()
     code, _, err = run(f"{train} seed=1")
     assert code == 2 and "another seed" in err
-
-
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-@pytest.mark.parametrize("where", ["a record", "a decode", "the end"])
-def test_an_interrupt_that_python_ignores_ends_a_run(
-    where: str, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    finished: list[str] = []
-
-    def lost_after_a_record(folder: RunFolder, record: Record) -> None:
-        append(folder, record)
-        finished.extend([record.fingerprint] if record.samples else [])
-        if where == "a record" and len(finished) == 2:
-            lose_an_interrupt()
-
-    def lost_in_a_decode(decoding: Decoding) -> Step:
-        if where == "a decode" and finished:
-            lose_an_interrupt()
-        return step(decoding)
-
-    def lost_at_the_end(*results: object) -> None:
-        if where == "the end":
-            lose_an_interrupt()
-
-    append, step = RunFolder.append, Decoding.step
-    monkeypatch.setattr(RunFolder, "append", lost_after_a_record)
-    monkeypatch.setattr(Decoding, "step", lost_in_a_decode)
-    monkeypatch.setattr("specla.cli.results.print_results", lost_at_the_end)
-    code, _, err = run("specla bench e2e experiment=smoke measure.repeats=5")
-    assert code == 130 and err.splitlines()[-1].startswith("specla: interrupted")
-    summary = json.loads(next(tmp_path.glob("runs/*/summary.json")).read_text())
-    statuses = [cell["status"] for cell in summary["cells"]]
-    assert summary["status"] == ("passed" if where == "the end" else "partial")
-    assert statuses.count("passed") == len(set(finished)) >= 2 and "failed" not in statuses
-
-
-@pytest.mark.slow
-def test_an_interrupt_keeps_what_was_finished(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "specla.cli.main", "bench", "e2e", "experiment=bench"]
-    # The second half of the cells takes long enough to be interrupted on any machine.
-    command += ["workload.prompts=1", "workload.max_new_tokens=6,64"]
-    process = subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True)
-    records = None
-    # Beside other work the first cells take minutes: this is no test of how fast they are.
-    for _ in range(3000):
-        time.sleep(0.1)
-        assert process.poll() is None
-        records = next(tmp_path.glob("runs/*/records.jsonl"), None)
-        if records is not None and '"passed"' in records.read_text():
-            break
-    process.send_signal(signal.SIGINT)
-    _, err = process.communicate(timeout=60)
-    assert process.returncode == 130 and err.splitlines()[-1].startswith("specla: interrupted")
-    assert records is not None
-    summary = json.loads((records.parent / "summary.json").read_text())
-    assert summary["status"] == "partial"
-    assert "passed" in {cell["status"] for cell in summary["cells"]}

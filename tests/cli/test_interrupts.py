@@ -1,0 +1,102 @@
+"""Signals that end a command: what is finished is kept, and the exit code says what ended it."""
+
+import json
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from specla.bench.record import Record
+from specla.bench.store import RunFolder
+from specla.engine.decode import Decoding, Step
+from tests.cli.conftest import Run
+from tests.test_interrupt import lose_an_interrupt
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)])
+def test_a_signal_ends_a_run_with_its_summary(
+    number: signal.Signals, code: int, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One in a decode, and two more by one who cannot wait while the summary is written."""
+
+    def interrupted(decoding: Decoding) -> Step:
+        signal.raise_signal(number)
+        return step(decoding)
+
+    def impatient(folder: RunFolder, document: dict[str, object]) -> None:
+        signal.raise_signal(signal.SIGINT)
+        write(folder, document)
+
+    step, write = Decoding.step, RunFolder.write_summary
+    monkeypatch.setattr(Decoding, "step", interrupted)
+    monkeypatch.setattr(RunFolder, "write_summary", impatient)
+    # Under nohup the tests' own process ignores it.
+    hangup = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    try:
+        ended, _, err = run("specla bench e2e experiment=smoke")
+    finally:
+        signal.signal(signal.SIGHUP, hangup)
+    assert ended == code and re.match(r"specla: interrupted( by SIG\w+)?; finished cells", err.splitlines()[-1])
+    assert (number.name in err) is (number != signal.SIGINT)
+    assert json.loads(next(tmp_path.glob("runs/*/summary.json")).read_text())["status"] == "partial"
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.parametrize("where", ["a record", "a decode", "the end"])
+def test_an_interrupt_that_python_ignores_ends_a_run(
+    where: str, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    finished: list[str] = []
+
+    def lost_after_a_record(folder: RunFolder, record: Record) -> None:
+        append(folder, record)
+        finished.extend([record.fingerprint] if record.samples else [])
+        if where == "a record" and len(finished) == 2:
+            lose_an_interrupt()
+
+    def lost_in_a_decode(decoding: Decoding) -> Step:
+        if where == "a decode" and finished:
+            lose_an_interrupt()
+        return step(decoding)
+
+    def lost_at_the_end(*results: object) -> None:
+        if where == "the end":
+            lose_an_interrupt()
+
+    append, step = RunFolder.append, Decoding.step
+    monkeypatch.setattr(RunFolder, "append", lost_after_a_record)
+    monkeypatch.setattr(Decoding, "step", lost_in_a_decode)
+    monkeypatch.setattr("specla.cli.results.print_results", lost_at_the_end)
+    code, _, err = run("specla bench e2e experiment=smoke measure.repeats=5")
+    assert code == 130 and err.splitlines()[-1].startswith("specla: interrupted")
+    summary = json.loads(next(tmp_path.glob("runs/*/summary.json")).read_text())
+    statuses = [cell["status"] for cell in summary["cells"]]
+    assert summary["status"] == ("passed" if where == "the end" else "partial")
+    assert statuses.count("passed") == len(set(finished)) >= 2 and "failed" not in statuses
+
+
+@pytest.mark.slow
+def test_an_interrupt_keeps_what_was_finished(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "specla.cli.main", "bench", "e2e", "experiment=bench"]
+    # The second half of the cells takes long enough to be interrupted on any machine.
+    command += ["workload.prompts=1", "workload.max_new_tokens=6,64"]
+    process = subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True)
+    records = None
+    # Beside other work the first cells take minutes: this is no test of how fast they are.
+    for _ in range(3000):
+        time.sleep(0.1)
+        assert process.poll() is None
+        records = next(tmp_path.glob("runs/*/records.jsonl"), None)
+        if records is not None and '"passed"' in records.read_text():
+            break
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 130 and err.splitlines()[-1].startswith("specla: interrupted")
+    assert records is not None
+    summary = json.loads((records.parent / "summary.json").read_text())
+    assert summary["status"] == "partial"
+    assert "passed" in {cell["status"] for cell in summary["cells"]}
