@@ -6,6 +6,7 @@ from functools import lru_cache
 from specla.bench.cells import Cell
 from specla.bench.choice import COSTED
 from specla.bench.footprint import BANDWIDTH_BYTES, Decode, Footprint
+from specla.bench.identity import seen_config
 from specla.bench.normalise import KERNEL_COMMANDS
 from specla.bench.settings import Settings, WorkloadSettings, model_config
 from specla.bench.workloads.base import load_prompts
@@ -71,11 +72,12 @@ def estimate(cell: Cell, device: str, dtype: str) -> Estimate:
         dtype: that the model will have.
     """
     rates, workload = RATES[device.partition(":")[0]], cell.settings.workload
-    cost = ModelCost.of(model_config(cell.settings.model), dtype)
+    operation = cell.command in KERNEL_COMMANDS
+    cost = ModelCost.of((model_config if operation else seen_config)(cell.settings.model), dtype)
     batch, nodes = workload.batch, cell.tree.nodes
     traffic = cost.step(batch, nodes)
     layers = cost.config.num_hidden_layers
-    if cell.command in KERNEL_COMMANDS:
+    if operation:
         return _estimate_operation(cell, cost, rates)
     walked = nodes if cell.method.verify in _WALKS else 1
     step = traffic.total_bytes / rates.bytes_s + cost.step_flops(batch, nodes) / rates.flops_s

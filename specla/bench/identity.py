@@ -4,9 +4,9 @@ The name of the option that it was reached by is only a name: two checkpoints un
 checkpoint under two names is one.
 """
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ from specla.bench.normalise import KERNEL_COMMANDS
 from specla.bench.settings import ModelSettings, model_config
 from specla.errors import SpeclaError
 from specla.models.config import GatedDeltaNetConfig
+from specla.models.json_file import read_object
 
 DIGEST_LETTERS = 12
 _UNITS = ((1e9, "B"), (1e6, "M"), (1e3, "k"))
@@ -100,15 +101,17 @@ def checkpoint_info(folder: Path, digest: str) -> ModelInfo:
     Raises:
         SpeclaError: config.json is missing or damaged.
     """
+    raw, config = _read(folder)
+    return ModelInfo.of(config, _own_name(raw) or folder.resolve().name, digest[:DIGEST_LETTERS])
+
+
+def _read(folder: Path) -> tuple[dict[str, Any], GatedDeltaNetConfig]:
     file = folder / "config.json"
     try:
-        raw = json.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError):
-        raise SpeclaError(f"{file}: cannot be read; name the folder of a gated delta net checkpoint") from None
-    if not isinstance(raw, dict):
-        raise SpeclaError(f"{file}: a JSON object was expected")
-    config = GatedDeltaNetConfig.from_hf(raw, str(file))
-    return ModelInfo.of(config, _own_name(raw) or folder.resolve().name, digest[:DIGEST_LETTERS])
+        raw = read_object(file)
+    except FileNotFoundError:
+        raise SpeclaError(f"{folder}: no config.json; name the folder of a gated delta net checkpoint") from None
+    return raw, GatedDeltaNetConfig.from_hf(raw, str(file))
 
 
 def _own_name(raw: Mapping[str, Any]) -> str:
@@ -127,13 +130,28 @@ def seen_info(settings: ModelSettings, seed: int, command: str) -> ModelInfo | N
         return option_info(settings, "")
     if settings.weights == "random":
         return option_info(settings, f"random seed {seed}")
-    path = settings.path or ""
-    bundled = Path(specla.__file__).resolve().parent / "assets" / path.removeprefix("asset:")
-    folder = bundled if path.startswith("asset:") else Path(path).expanduser()
     try:
-        return checkpoint_info(folder, "") if path else None
+        return checkpoint_info(_folder_of(settings.path), "") if settings.path else None
     except (SpeclaError, OSError, RuntimeError):
         return None
+
+
+@lru_cache(maxsize=64)
+def seen_config(settings: ModelSettings) -> GatedDeltaNetConfig:
+    """The shape of a model without reading weights: its checkpoint's where that is here, else that of its option."""
+    if settings.weights == "random" or not settings.path:
+        return model_config(settings)
+    try:
+        return _read(_folder_of(settings.path))[1]
+    except (SpeclaError, OSError, RuntimeError):
+        # Whoever loads it says what is wrong.
+        return model_config(settings)
+
+
+def _folder_of(path: str) -> Path:
+    if path.startswith("asset:"):
+        return Path(specla.__file__).resolve().parent / "assets" / path.removeprefix("asset:")
+    return Path(path).expanduser()
 
 
 def _count(parameters: int) -> str:

@@ -18,8 +18,8 @@ def test_every_repeat_takes_its_time() -> None:
 
 def test_a_dense_state_a_node_takes_its_memory() -> None:
     words = "topology=kary topology.branching=2 topology.nodes=16 engine.verify=parent_pointer drafter=ngram"
-    snapshots = estimated(f"{words} engine.recover=snapshot workload.batch=8 workload.prompts=8")
+    snapshots = estimated(f"{words} engine.recover=snapshot workload.batch=64 workload.prompts=64")
     factors = estimated(
-        f"{words.replace('parent_pointer', 'tree')} engine.recover=factors workload.batch=8 workload.prompts=8"
+        f"{words.replace('parent_pointer', 'tree')} engine.recover=factors workload.batch=64 workload.prompts=64"
     )
     assert snapshots.memory_bytes > factors.memory_bytes

@@ -442,8 +442,7 @@ def test_what_is_wrong_in_a_users_folder(tmp_path: Path, name: str, text: str, w
     write(tmp_path, name, text)
     with pytest.raises(SpeclaError) as caught:
         e2e(words, tmp_path)
-    assert message in str(caught.value)
-    assert "\n" not in str(caught.value)
+    assert message in str(caught.value) and "\n" not in str(caught.value)
 
 
 def test_a_folder_that_is_not_there() -> None:

@@ -114,8 +114,8 @@ FAULTS = (
         "no-time-at-all",
         "a sample of zero seconds is read",
         "bench/codec.py",
-        "(0 < found < _MOST or (found == 0 and not least))",
-        "(0 <= found < _MOST)",
+        "(0 < found < bounds[_BELOW] or (found == 0 and not bounds[_LEAST]))",
+        "(0 <= found < bounds[_BELOW])",
         (f"{RECORD}::test_a_sample_that_cannot_be_is_damage",),
     ),
     Fault(
@@ -201,9 +201,9 @@ FAULTS = (
     Fault(
         "snapshot-memory-forgotten",
         "dense states of all drafts are left out of the memory told beforehand",
-        "bench/estimate.py",
-        'states = nodes + 1 if cell.method.recover == "snapshot" else 1',
-        "states = 1",
+        "bench/footprint.py",
+        'decode.batch * self.state * places if decode.recover == "snapshot" else 0',
+        "0",
         ("bench/test_estimate.py::test_a_dense_state_a_node_takes_its_memory",),
     ),
 )
