@@ -19,14 +19,14 @@ class GateResult:
         near_ties: positions within the bound that are not the argmax.
         positions: positions compared.
         reason: where and by how much the gate failed; empty otherwise.
-        worst_tie: how far below the argmax the worst near tie scores, as a share of its bound; 0 without any.
+        worst_tie: how far below the argmax the worst near tie scores, as a share of its bound; None without any.
     """
 
     lossless: Lossless
     near_ties: int
     positions: int
     reason: str = ""
-    worst_tie: float = 0.0
+    worst_tie: float | None = None
 
     def __add__(self, other: "GateResult") -> "GateResult":
         order = (Lossless.EXACT, Lossless.NEAR_TIE, Lossless.FAILED)
@@ -36,7 +36,7 @@ class GateResult:
             self.near_ties + other.near_ties,
             self.positions + other.positions,
             self.reason or other.reason,
-            max(self.worst_tie, other.worst_tie),
+            max((x for x in (self.worst_tie, other.worst_tie) if x is not None), default=None),
         )
 
 
@@ -75,13 +75,15 @@ def judge_texts(
 ) -> GateResult:
     """Have the target judge texts, teacher-forced, a row each, wherever they end: see `check_texts`."""
     positions = sum(len(tokens) - 1 for tokens in emitted)
-    ties, worst = 0, 0.0
+    shares, failed = list[float](), ""
     for row, forced in enumerate(forced_scores(model, start, emitted, sampling)):
-        reason, shares = _judge_row(forced, list(emitted[row]))
-        ties, worst = ties + len(shares), max(worst, *shares, 0.0)
+        reason, found = _judge_row(forced, list(emitted[row]))
+        shares += found
         if reason:
-            return GateResult(Lossless.FAILED, ties, positions, f"row {row}, {reason}", worst)
-    return GateResult(Lossless.NEAR_TIE, ties, positions, worst_tie=worst)
+            failed = f"row {row}, {reason}"
+            break
+    verdict = Lossless.FAILED if failed else Lossless.NEAR_TIE
+    return GateResult(verdict, len(shares), positions, failed, max(shares, default=None))
 
 
 def _judge_row(forced: ForcedScores, tokens: list[int]) -> tuple[str, list[float]]:

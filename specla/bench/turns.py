@@ -80,6 +80,7 @@ class Seat:
             self.planned,
             lossless=result.lossless,
             near_ties=result.near_ties,
+            worst_tie=result.worst_tie,
             gate_positions=result.positions,
             counts=counts,
             bytes=self._bytes(),

@@ -7,9 +7,11 @@ import pytest
 import torch
 from torch import Tensor
 
+from specla.bench import measure
+from specla.bench.gate import GateResult
 from specla.bench.measure import Method, Timed
 from specla.bench.plan import plan
-from specla.bench.record import Sample
+from specla.bench.record import Lossless, Sample
 from specla.bench.run import Observer, exit_status, prepare, run
 from specla.bench.settings import ModelSettings
 from specla.bench.subject import Item, Subject, Target, load_target
@@ -45,6 +47,15 @@ def test_the_ring_of_a_cell_reaches_the_engine(ring: int) -> None:
     strategy = Method(cell, subject).start(subject.items[0]).recovery.strategy
     assert isinstance(strategy, LazyFactors)
     assert (strategy.ring, strategy.longest) == (ring, 3)
+
+
+def test_near_ties_reach_the_record(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """How many, and how far the worst was from the bound."""
+    found = GateResult(Lossless.NEAR_TIE, 2, 9, worst_tie=0.25)
+    monkeypatch.setattr(measure, "check_texts", lambda *_: found)
+    ran = ablate(tmp_path, "bench e2e", "drafter=ngram topology.length=2 workload.prompts=1 workload.max_new_tokens=8")
+    cell = ran.cell("auto", "factors")
+    assert (cell["lossless"], cell["near_ties"], cell["worst_tie"]) == ("near_tie", 2, 0.25)
 
 
 def test_a_root_alone_is_decoded_as_ar_is() -> None:

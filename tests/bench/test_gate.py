@@ -87,7 +87,7 @@ def test_near_ties_pass_and_are_counted(sampling: Sampling, twins: GatedDeltaNet
     result = check_texts(twins, start, [other, *texts[1:]], texts, sampling, STOP)
     if sampling.greedy:
         assert result == GateResult(Lossless.NEAR_TIE, 2, 3 * (LIMIT - 1), worst_tie=result.worst_tie)
-        assert 0 < result.worst_tie <= 1
+        assert result.worst_tie is not None and 0 < result.worst_tie <= 1
     else:
         assert result.lossless is Lossless.FAILED
 

@@ -168,6 +168,7 @@ def _measured(planned: Record, one: Gated, samples: Sequence[Sample], bandwidth:
         reason=reason,
         lossless=one.result.lossless,
         near_ties=one.result.near_ties,
+        worst_tie=one.result.worst_tie,
         gate_positions=one.result.positions,
         samples=tuple(samples),
         counts=one.counts,
