@@ -1,7 +1,7 @@
 # `make` and `make help` list what there is. Nothing here reads an environment variable.
 
 .DEFAULT_GOAL := help
-.PHONY: help install bench bench-gpu test test-gpu lint check regress baseline mini clean
+.PHONY: help install bench bench-gpu test test-gpu lint check coverage mutants fuzz regress baseline mini clean
 
 # The first that is new enough. Another one: make PYTHON=/path/to/python3
 NEW_ENOUGH := import sys; sys.exit(sys.version_info < (3, 11))
@@ -11,6 +11,8 @@ CONSTRAINTS := constraints-$(if $(wildcard /proc/driver/nvidia)$(shell command -
 # Installed once for these files; `make install` works again only after they change.
 STAMP := .venv/.installed-$(CONSTRAINTS)
 BIN := .venv/bin
+# How long `make fuzz` looks at each target, two at a time
+FUZZ_SECONDS := 600
 # What `make regress` compares with: make regress BASE=origin/main
 BASE :=
 QUICK := tests/test_house_rules.py tests/test_topology.py tests/test_best_tree.py tests/bench tests/report tests/models/test_cost.py \
@@ -37,7 +39,7 @@ bench-gpu: $(STAMP) ## decoding and every operation at the published 1.3B shape 
 	case $$status in 0|3|4) $(BIN)/specla report || exit ;; esac; exit $$status
 
 test: lint ## ruff, mypy, and every test
-	$(BIN)/python -m pytest -q -n 2 tests
+	$(BIN)/python -m pytest -q -n 2 --dist worksteal tests
 
 test-gpu: $(STAMP) ## the tests that need a GPU, then some of the kernels' under compute-sanitizer
 	@command -v compute-sanitizer > /dev/null || { \
@@ -57,6 +59,17 @@ lint: $(STAMP)
 check: lint ## ruff, mypy, and the quick tests, in a minute or two
 	$(BIN)/python -m pytest -q -n 2 -m "not slow" $(QUICK)
 
+coverage: $(STAMP) ## lines of specla that the tests run on a CPU, and what a GPU alone runs; less than 90 % fails
+	$(BIN)/python -m pytest -q -n 2 --dist worksteal --cov --cov-report= tests
+	$(BIN)/python -m tests.coverage_table
+
+mutants: $(STAMP) ## plant faults in a copy of the package: does a test notice each? (some minutes)
+	$(BIN)/python -m tests.mutants.run
+
+fuzz: $(STAMP) ## throw bytes at all that reads what users bring: FUZZ_SECONDS=600 for each of six targets
+	$(BIN)/python -m pip install --quiet --editable '.[fuzz]' --constraint $(CONSTRAINTS)
+	$(BIN)/python -m tests.fuzz.run --seconds $(FUZZ_SECONDS)
+
 regress: $(STAMP) ## is the working tree slower than BASE, or does it do anything else? (BASE=COMMIT; 4 minutes at most)
 	$(BIN)/python -m specla.cli.regress --base '$(BASE)'
 
@@ -68,7 +81,7 @@ mini: $(STAMP) ## train the bundled model again, into .cache/gdn-mini (see CONTR
 	$(BIN)/specla train target
 
 clean: ## delete .venv and the tools' caches; runs, reports and trained models stay
-	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist
+	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache .hypothesis .coverage build dist
 	find specla tests -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(STAMP): pyproject.toml $(CONSTRAINTS)

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from specla.bench.identity import ModelInfo
 from specla.bench.kernel_times import CellProfile, KernelTime
 from specla.bench.record import KernelSample, Lossless, Method, Record, Sample, Split, Status, TopologyInfo
 from specla.bench.store import RunFolder
@@ -25,6 +26,9 @@ ENV: dict[str, Any] = {
     "dirty": False,
     "date": "2026-08-01T12:00:00+00:00",
 }
+MINI = ModelInfo("gdn-mini", "0123456789ab", 8, 256, 4, 4, 64, 64, 768, 8192, 9_483_072)
+PUBLISHED = ModelInfo("gdn-1.3b", "ba9876543210", 24, 2048, 8, 8, 256, 256, 5632, 32000, 1_466_343_808)
+"""The published model, with trained weights."""
 
 
 def tally(alpha: Sequence[float], steps: int, drafted_per_step: int) -> Tally:
@@ -38,15 +42,31 @@ def tally(alpha: Sequence[float], steps: int, drafted_per_step: int) -> Tally:
     return Tally(steps, steps + sum(accepted), steps * drafted_per_step, sum(accepted), tuple(reached), tuple(accepted))
 
 
+def without(whole: Tally, part: Tally) -> Tally:
+    """The counts of the other prompts."""
+    by_depth = [
+        tuple(a - b for a, b in zip(*pair, strict=True))
+        for pair in ((whole.reached, part.reached), (whole.accepted_at, part.accepted_at))
+    ]
+    left = (getattr(whole, name) - getattr(part, name) for name in ("steps", "emitted", "drafted", "accepted"))
+    return Tally(*left, *by_depth)
+
+
 def decode_samples(
-    speedup: float, categories: Mapping[str, float], repeats: int, noise: float, seed: int, split: Split | None
+    speedup: float,
+    categories: Mapping[str, float],
+    repeats: int,
+    noise: float,
+    seed: int,
+    split: Split | None,
+    nodes: int = 4,
 ) -> tuple[Sample, ...]:
     """One sample a repeat and category; `noise` is the relative spread of each time."""
     random = np.random.default_rng(seed)
     samples = []
     for repeat in range(repeats):
         for item, (category, factor) in enumerate(categories.items()):
-            tokens, steps = 128, 60
+            tokens, steps = 128, max(60, 128 // nodes)
             spread = 1 + noise * random.standard_normal(2)
             ar = tokens * AR_SECONDS_PER_TOKEN * float(spread[0])
             own = tokens * AR_SECONDS_PER_TOKEN / (speedup * factor) * float(spread[1])
@@ -70,12 +90,13 @@ def decode_record(
     method = method or Method("tree", "factors_deferred", "aligned", "chain-d3")
     factors = {name: CATEGORY_FACTOR[name] for name in categories} or {"": 1.0}
     nodes = changes.get("nodes", len(alpha) + 1)
-    by_category = {
-        name: tally([min(0.99, a * (1 + (factor - 1) / 2)) for a in alpha], STEPS // 2, nodes - 1)
-        for name, factor in factors.items()
-        if name
-    }
     whole = tally(alpha, STEPS, nodes - 1)
+    by_category, rest = {}, whole
+    for name in list(factors)[:-1]:
+        part = [min(0.99, a * (1 + (factors[name] - 1) / 2)) for a in alpha]
+        by_category[name] = tally(part, STEPS // len(factors), nodes - 1)
+        rest = without(rest, by_category[name])
+    by_category |= {name: rest for name in list(factors)[-1:] if name}
     split = Split(60.0, 260.0, 25.0, 45.0) if not method.is_ar else Split(0.0, 260.0, 10.0, 20.0)
     facts: dict[str, Any] = {
         "command": "bench e2e",
@@ -89,7 +110,7 @@ def decode_record(
         "lossless": Lossless.EXACT,
         "gate_positions": 1000,
         "topology": TopologyInfo(method.topology.split("-")[0], length=len(alpha), nodes=nodes),
-        "samples": decode_samples(speedup, factors, repeats, noise, seed, split),
+        "samples": decode_samples(speedup, factors, repeats, noise, seed, split, nodes),
         "counts": Counts(**vars(whole), by_category=by_category),
         "floor_us": 100.0,
         "started": "2026-08-01T12:00:00+00:00",

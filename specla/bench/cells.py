@@ -2,7 +2,7 @@
 
 import hashlib
 import shlex
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
@@ -104,6 +104,12 @@ class Cell:
         """What to type to measure this cell alone (AR comes with it)."""
         needs_null = COMMANDS[self.command][0][1] is not None
         return shlex.join(["specla", *self.command.split(), *([f"{EXPERIMENT}=null"] * needs_null), *self.overrides])
+
+
+def asked(cells: Iterable[Cell]) -> list[Cell]:
+    """The cells that were asked for: AR comes along with what is compared with it, and counts where it is alone."""
+    cells = list(cells)
+    return [cell for cell in cells if cell.config_hash != cell.ar_hash] or cells
 
 
 def drafter_words(name: str, asked: str | None, paid: bool, vocabulary: str) -> str:

@@ -12,14 +12,16 @@ from specla.errors import SpeclaError
 
 # JSON has no such numbers, and a line with one must still be readable: a NaN error is a finding, not a damaged file.
 _NOT_FINITE = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
-_LEAST = "least"
+_LEAST, _BELOW = "least", "below"
 _MOST = 1e9
 """No second, microsecond or token was ever counted up to here in one sample; far above it sums overflow."""
+MANY = 1e15
+"""The same for bytes, and for what is counted over all steps of a cell."""
 
 
-def measured(least: int = 1) -> Mapping[str, Any]:
-    """Metadata of a field that was measured: finite, below 1e9, and above 0, or from 0 on where `least` is 0."""
-    return {_LEAST: least}
+def measured(least: int = 1, below: float = _MOST) -> Mapping[str, Any]:
+    """Metadata of a field that was measured: finite, below `below`, and above 0, or from 0 on where `least` is 0."""
+    return {_LEAST: least, _BELOW: below}
 
 
 def encode(value: object) -> Any:
@@ -82,16 +84,23 @@ def _decode_dataclass(kind: Any, value: object, where: str) -> Any:
     found = {name: decode(hints[name], item, f"{where}.{name}") for name, item in value.items()}
     for name, item in found.items():
         if _LEAST in known[name].metadata:
-            _check_measured(item, value[name], known[name].metadata[_LEAST], f"{where}.{name}")
-    return kind(**found)
+            _check_measured(item, value[name], known[name].metadata, f"{where}.{name}")
+    try:
+        return kind(**found)
+    except SpeclaError as contradiction:
+        raise SpeclaError(f"{where}: {contradiction}") from None
 
 
-def _check_measured(found: object, written: Any, least: int, where: str) -> None:
+def _check_measured(found: object, written: Any, bounds: Mapping[str, Any], where: str) -> None:
     if isinstance(found, Mapping):
         for key, item in found.items():
-            _check_measured(item, written[key], least, f"{where}.{key}")
-    elif isinstance(found, int | float) and not (0 < found < _MOST or (found == 0 and not least)):
-        raise _wrong(where, f"a number {'above 0' if least else 'from 0 on'} and below 1e9", written)
+            _check_measured(item, written[key], bounds, f"{where}.{key}")
+    elif isinstance(found, tuple):
+        for index, item in enumerate(found):
+            _check_measured(item, written[index], bounds, f"{where}[{index}]")
+    elif isinstance(found, int | float) and not (0 < found < bounds[_BELOW] or (found == 0 and not bounds[_LEAST])):
+        low, high = "above 0" if bounds[_LEAST] else "from 0 on", f"{bounds[_BELOW]:g}".replace("e+0", "e")
+        raise _wrong(where, f"a number {low} and below {high.replace('e+', 'e')}", written)
 
 
 def _decode_union(kinds: tuple[Any, ...], value: object, where: str) -> Any:
@@ -133,6 +142,11 @@ def _decode_plain(kind: Any, value: object, where: str) -> Any:
     return value
 
 
-def _wrong(where: str, wanted: str, value: object) -> SpeclaError:
+def shortened(value: object) -> str:
+    """What was found, in at most 40 characters."""
     shown = repr(value)
-    return SpeclaError(f"{where}: expected {wanted}, found {shown if len(shown) <= 40 else shown[:37] + '...'}")
+    return shown if len(shown) <= 40 else shown[:37] + "..."
+
+
+def _wrong(where: str, wanted: str, value: object) -> SpeclaError:
+    return SpeclaError(f"{where}: expected {wanted}, found {shortened(value)}")

@@ -16,18 +16,21 @@ from hydra._internal.utils import create_config_search_path
 from hydra.core.config_store import ConfigStore
 from hydra.core.object_type import ObjectType
 from hydra.core.override_parser.overrides_parser import OverridesParser
-from hydra.core.override_parser.types import Override, Quote, QuotedString
+from hydra.core.override_parser.types import Override
 from hydra.errors import HydraException
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
-from specla.bench.settings import GROUPS, Schema, Settings, dials
-from specla.bench.validate import nearest, show
+from specla.bench.quoting import helped, how_to_quote, printable
+from specla.bench.settings import GROUPS, Schema, Settings, dials, paths
+from specla.bench.validate import nearest
 from specla.errors import SpeclaError
 
 EXPERIMENT = "experiment"
+_PATHS = paths(dials())
+_TOO_DEEP = "brackets nested deeper than any dial's value"
 _EXPECTED = {"tuple": "a list, as in [a,b],", "int": "a whole number", "float": "a number", "bool": "true or false"}
 
 
@@ -63,14 +66,24 @@ class Composer:
         return {group: self._loader.get_group_options(group, ObjectType.CONFIG) for group in (*GROUPS, EXPERIMENT)}
 
     def parse(self, word: str) -> Override:
-        """One word in Hydra's grammar."""
+        """One word in Hydra's grammar; a path is helped into it, see `quoting`."""
+        key, _, text = word.partition("=")
+        override = helped(key, text, self._parsed) if key in _PATHS else self._parsed(word)
+        if override is None:
+            hint = how_to_quote(key, text) if _is_text(key) else "give one value, or several as in a,b"
+            raise SpeclaError(f"{printable(word)}: not in Hydra's grammar; {hint}")
+        return override
+
+    def _parsed(self, word: str) -> Override | None:
         try:
             # The plural alone tells the parsed word about the loader, without which glob fails.
             return self._parser.parse_overrides([word])[0]
-        except HydraException as error:
-            lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-            detail = next((line.partition(" expecting")[0] for line in lines if not line.startswith("See ")), "")
-            raise SpeclaError(f"{word}: not in Hydra's grammar ({detail})") from error
+        except HydraException:
+            return None
+        except RecursionError:
+            raise SpeclaError(f"{printable(word)}: {_TOO_DEEP}") from None
+        except ValueError:
+            raise SpeclaError(f"{printable(word)}: a number of more digits than Python reads") from None
 
     def compose(self, choices: tuple[str, ...]) -> Composed:
         """Compose by `group=option` words alone; Hydra itself has no word for `experiment=null`, the default."""
@@ -83,15 +96,19 @@ class Composer:
         """The settings of these options with these `key=value` words applied, names and ranges unchecked."""
         config = self.compose(choices).config.copy()
         for word in values:
-            key, _, text = word.partition("=")
+            key = word.partition("=")[0]
             if word not in self._values:
-                self._values[word] = self.parse(word).value()
+                self._values[word] = _typed(key, self.parse(word).value())
             try:
                 OmegaConf.update(config, key, self._values[word], merge=True)
+            except RecursionError:
+                raise SpeclaError(f"{printable(word)}: {_TOO_DEEP}") from None
             except OmegaConfBaseException as error:
-                raise SpeclaError(f"{key}={text}: give {_expected(key)}") from error
+                raise SpeclaError(f"{printable(word)}: give {_expected(key)}") from error
         try:
             schema = OmegaConf.to_object(config)
+        except RecursionError:
+            raise SpeclaError(f"{printable(' '.join(values))}: {_TOO_DEEP}") from None
         except OmegaConfBaseException as error:
             raise SpeclaError(_told(error)) from error
         return Settings(**{name: getattr(schema, name) for name in Settings.__dataclass_fields__})
@@ -120,17 +137,6 @@ def composer(conf: Path, own: Path | None) -> Composer:
     return Composer(conf, own)
 
 
-def spell(value: Any) -> str:
-    """A value as Hydra's grammar reads it back."""
-    if isinstance(value, list | tuple):
-        return f"[{','.join(spell(inner) for inner in value)}]"
-    if isinstance(value, str) and not re.fullmatch(r"[A-Za-z_./][\w./:-]*", value):
-        return QuotedString(value, Quote.single).with_quotes()
-    if isinstance(value, str) and value.lower() in ("null", "true", "false", "inf", "nan"):
-        return f"'{value}'"
-    return repr(value) if isinstance(value, float) else show(value)
-
-
 def _register_schema() -> None:
     schema = OmegaConf.structured(Schema)
     # A frozen dataclass makes a read-only node, but options are still to be merged into this one.
@@ -139,6 +145,17 @@ def _register_schema() -> None:
         if isinstance(schema[name], DictConfig):
             OmegaConf.set_readonly(schema[name], None)
     ConfigStore.instance().store(name="schema", node=schema)
+
+
+def _typed(key: str, value: Any) -> Any:
+    """A value as its dial takes it: where that is text, `true` is a text too, as it was typed."""
+    if isinstance(value, list):
+        return [_typed(key, inner) for inner in value]
+    return str(value).lower() if isinstance(value, bool) and _is_text(key) else value
+
+
+def _is_text(key: str) -> bool:
+    return key in dials() and "str" in str(dials()[key].type)
 
 
 def _expected(key: str) -> str:

@@ -3,20 +3,11 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import torch
-
 from specla.bench.record import Lossless
 from specla.engine.decode import Prefilled, StopRule
 from specla.engine.teacher import ForcedScores, forced_scores
 from specla.models.gated_deltanet import GatedDeltaNetLM
 from specla.ops.sampling import Sampling
-
-NEAR_TIE_EPSILONS: dict[torch.dtype, float] = {torch.float32: 64.0, torch.bfloat16: 4.0, torch.float16: 8.0}
-"""A token is a near tie when it scores within this many machine epsilons, times the largest score, of the best.
-
-Logits are rounded to the dtype once, and the state of a recurrent model carries the rounding of every step before: a
-few epsilons in 16 bits, where the logits' own rounding rules, and a few dozen in float32, where accumulation does.
-"""
 
 
 @dataclass(frozen=True)
@@ -28,18 +19,24 @@ class GateResult:
         near_ties: positions within the bound that are not the argmax.
         positions: positions compared.
         reason: where and by how much the gate failed; empty otherwise.
+        worst_tie: how far below the argmax the worst near tie scores, as a share of its bound; 0 without any.
     """
 
     lossless: Lossless
     near_ties: int
     positions: int
     reason: str = ""
+    worst_tie: float = 0.0
 
     def __add__(self, other: "GateResult") -> "GateResult":
         order = (Lossless.EXACT, Lossless.NEAR_TIE, Lossless.FAILED)
         worst = max(self.lossless, other.lossless, key=order.index)
         return GateResult(
-            worst, self.near_ties + other.near_ties, self.positions + other.positions, self.reason or other.reason
+            worst,
+            self.near_ties + other.near_ties,
+            self.positions + other.positions,
+            self.reason or other.reason,
+            max(self.worst_tie, other.worst_tie),
         )
 
 
@@ -78,24 +75,24 @@ def judge_texts(
 ) -> GateResult:
     """Have the target judge texts, teacher-forced, a row each, wherever they end: see `check_texts`."""
     positions = sum(len(tokens) - 1 for tokens in emitted)
-    bound = NEAR_TIE_EPSILONS[model.dtype] * torch.finfo(model.dtype).eps
-    ties = 0
+    ties, worst = 0, 0.0
     for row, forced in enumerate(forced_scores(model, start, emitted, sampling)):
-        reason, found = _judge_row(forced, list(emitted[row]), bound)
-        ties += found
+        reason, shares = _judge_row(forced, list(emitted[row]))
+        ties, worst = ties + len(shares), max(worst, *shares, 0.0)
         if reason:
-            return GateResult(Lossless.FAILED, ties, positions, f"row {row}, {reason}")
-    return GateResult(Lossless.NEAR_TIE, ties, positions)
+            return GateResult(Lossless.FAILED, ties, positions, f"row {row}, {reason}", worst)
+    return GateResult(Lossless.NEAR_TIE, ties, positions, worst_tie=worst)
 
 
-def _judge_row(forced: ForcedScores, tokens: list[int], bound: float) -> tuple[str, int]:
-    """(why the tokens fail or an empty string, near ties in them): they may leave the argmax at a near tie alone."""
-    ties = 0
-    judged = zip(tokens[1:], forced.choice, forced.margin, forced.scale, strict=True)
-    for place, (token, choice, margin, scale) in enumerate(judged, start=1):
-        allowed = bound * max(1.0, scale)
+def _judge_row(forced: ForcedScores, tokens: list[int]) -> tuple[str, list[float]]:
+    """(why the tokens fail or an empty string, every near tie's share of its bound); nothing else leaves the choice."""
+    shares: list[float] = []
+    judged = zip(tokens[1:], forced.choice, forced.margin, forced.bound, strict=True)
+    for place, (token, choice, margin, bound) in enumerate(judged, start=1):
+        if token == choice:
+            continue
         # Written so that a margin that is no number fails.
-        if token != choice and not margin <= allowed:
-            return f"token {place}: scores {margin:.3g} below the target's choice, the bound is {allowed:.3g}", ties
-        ties += token != choice
-    return "", ties
+        if not margin <= bound:
+            return f"token {place}: scores {margin:.3g} below the target's choice, the bound is {bound:.3g}", shares
+        shares.append(margin / bound if bound else 0.0)
+    return "", shares

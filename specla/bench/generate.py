@@ -19,10 +19,11 @@ from specla.errors import SpeclaError
 
 @dataclass(frozen=True)
 class Summary:
-    """How a generation went: one line for people, one document for programs."""
+    """How a generation went: one line for people, one document for programs, and what of the model was left unread."""
 
     line: str
     document: dict[str, Any]
+    notes: tuple[str, ...] = ()
 
 
 def stream(plan: Plan, prompt: str) -> Generator[str, None, Summary]:
@@ -75,7 +76,7 @@ def stream(plan: Plan, prompt: str) -> Generator[str, None, Summary]:
         document["why"] = cell.choice.told
     used = f"{cells[0].method.verify}, {cells[0].method.drafter}, {cells[0].method.topology}"
     rate = f"{emitted / seconds:.0f} tok/s, tau {tau(counted):.2f}" if steps else "one token"
-    return Summary(f"{len(tokens)} tokens, {rate} ({used})", document)
+    return Summary(f"{len(tokens)} tokens, {rate} ({used})", document, target.notes)
 
 
 def _refuse_gpu(device: str) -> None:

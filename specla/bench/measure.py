@@ -1,4 +1,4 @@
-"""Timing decodes: one shared prefill, paired and interleaved repeats, windows that end before any row is idle."""
+"""Decoding on the clock: one shared prefill, the gate, windows that end before any row is idle."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -6,12 +6,11 @@ from statistics import median
 from typing import Protocol
 
 from specla.bench.cells import Cell
-from specla.bench.clock import clock_for, quiet
+from specla.bench.clock import clock_for
 from specla.bench.counting import counts
 from specla.bench.gate import GateResult, check_texts
 from specla.bench.profile import oracle_alpha
-from specla.bench.record import Sample, Split
-from specla.bench.settings import MeasureSettings
+from specla.bench.record import Split
 from specla.bench.subject import Item, Subject
 from specla.bench.tally import Counts
 from specla.drafters.aligned import AlignedDrafter, Confidence
@@ -241,54 +240,3 @@ def gate(method: Method, items: Sequence[Item]) -> tuple[GateResult, Counts]:
         rows += [(category, [(step, row) for step in steps]) for row, category in enumerate(item.categories)]
     assert result is not None
     return result, counts(rows)
-
-
-def time_block(
-    baseline: Method,
-    methods: Sequence[Method],
-    items: Sequence[Item],
-    measure: MeasureSettings,
-    tick: Callable[[], None],
-) -> list[list[Sample]]:
-    """Time AR and a few methods over all items, interleaved: every repeat runs all of them, in another order each time.
-
-    Args:
-        baseline: AR, whose samples come first in the result.
-        methods: to be paired with it.
-        measure: repeats, and warm-up repeats that are not kept; the gate's decode came before those.
-        tick: called after every timed window.
-
-    Returns:
-        The samples of AR, then of each method in order.
-    """
-    everyone = [baseline, *methods]
-    samples: list[list[Sample]] = [[] for _ in everyone]
-    with quiet():
-        for repeat in range(-measure.warmup, measure.repeats):
-            for item in items:
-                timed: dict[int, tuple[int, Timed]] = {}
-                for order in range(len(everyone)):
-                    who = (order + repeat + item.index) % len(everyone)
-                    timed[who] = (order, everyone[who].time(item))
-                    tick()
-                ar = timed[0][1]
-                for who, (order, one) in timed.items():
-                    if one.steps and repeat >= 0:
-                        samples[who].append(_sample(repeat, item, order, one, ar))
-    return samples
-
-
-def _sample(repeat: int, item: Item, order: int, timed: Timed, ar: Timed) -> Sample:
-    return Sample(
-        repeat=repeat,
-        item=item.index,
-        seconds=timed.seconds,
-        tokens=timed.tokens,
-        steps=timed.steps,
-        category=item.category,
-        prompts=item.prompts,
-        order=order,
-        ar_seconds=ar.seconds if ar.steps else None,
-        ar_tokens=ar.tokens if ar.steps else None,
-        split_us=timed.split,
-    )

@@ -7,9 +7,10 @@ from pathlib import Path
 import yaml
 
 from specla.bench.cells import COMMANDS, Cell, Method, Plan
-from specla.bench.compose import EXPERIMENT, Composer, composer, spell
+from specla.bench.compose import EXPERIMENT, Composer, composer
 from specla.bench.confdir import conf_dir, own_conf_dir, replaced
 from specla.bench.normalise import END_TO_END, KERNEL_COMMANDS, Normal, build_tree, normalise, not_built
+from specla.bench.quoting import spell
 from specla.bench.settings import EngineSettings, Settings, config_hash, dials, get, put, to_plain
 from specla.bench.strategies import AUTO, VERIFY, pair_problem
 from specla.bench.validate import missing_inputs, nearest

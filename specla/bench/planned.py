@@ -3,13 +3,16 @@
 from dataclasses import replace
 
 from specla.bench.cells import Cell
+from specla.bench.identity import ModelInfo
 from specla.bench.machine import device_name
 from specla.bench.normalise import KERNEL_COMMANDS
 from specla.bench.profile import oracle_alpha, profile_name
 from specla.bench.record import Method, Record, Sampling, Status, TopologyInfo
 
 
-def planned_record(cell: Cell, fingerprint: str, device: str, dtype: str) -> Record:
+def planned_record(
+    cell: Cell, fingerprint: str, device: str, dtype: str, model_info: ModelInfo | None = None
+) -> Record:
     """A cell's record before anything is measured: pending, or not applicable with the reason.
 
     Args:
@@ -17,6 +20,7 @@ def planned_record(cell: Cell, fingerprint: str, device: str, dtype: str) -> Rec
         fingerprint: covers config, code, weights, data and device.
         device: `cpu` or `cuda`; the record names the chip.
         dtype: that `auto` became.
+        model_info: which model it is; None where that cannot be told.
     """
     settings = cell.settings
     return Record(
@@ -31,6 +35,7 @@ def planned_record(cell: Cell, fingerprint: str, device: str, dtype: str) -> Rec
         dtype=dtype,
         device=device_name(device),
         model=settings.model.name,
+        model_info=model_info,
         overrides=cell.overrides,
         group=cell.group,
         topology=_topology(cell),

@@ -1,24 +1,39 @@
 """What one measured cell leaves behind. Raw samples and counts are stored; every median, interval and ratio is computed
 from them later, by `specla.bench.stats`.
 
+A line of records.jsonl ends with a checksum of the rest of it, and what contradicts itself is no record (`tally.py`,
+`samples.py`, `Record`): a line that was changed by hand or by a disk is damage, told with its number. Lines without a
+checksum, as earlier versions wrote them, are read all the same.
+
 Performance is for cells that passed: `Record.decoding` and `Record.kernel` are the only way to the samples that ratios
 are made of, and both are None for a cell that failed, is pending or does not apply.
 """
 
+import hashlib
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from types import MappingProxyType
+from typing import Any
 
 from specla.bench.choice import TreeChoice
-from specla.bench.codec import decode, encode, measured
+from specla.bench.codec import MANY, decode, encode, measured, shortened
+from specla.bench.identity import ModelInfo
+from specla.bench.samples import Decoding as Decoding
+from specla.bench.samples import Kernel as Kernel
+from specla.bench.samples import KernelSample as KernelSample
+from specla.bench.samples import Sample as Sample
+from specla.bench.samples import Split as Split
 from specla.bench.tally import Counts
-from specla.errors import SpeclaError
+from specla.errors import SpeclaError, first_line
 
 SCHEMA = 1
 KERNEL_GROUPS = ("verify", "recover", "defer")
 """The ablations that time one operation rather than a whole decode."""
+CHECKSUM, _DIGITS = "sha256", 16
+"""The last field of a line: so many hexadecimal digits of the hash of the line without it."""
+_COUNT = measured(least=0, below=MANY)
 
 
 class Status(StrEnum):
@@ -83,64 +98,12 @@ class Sampling:
 
 
 @dataclass(frozen=True)
-class Split:
-    """Where a step's time goes, in microseconds per step."""
-
-    draft: float = field(metadata=measured(least=0))
-    verify: float = field(metadata=measured(least=0))
-    accept: float = field(metadata=measured(least=0))
-    commit: float = field(metadata=measured(least=0))
-
-
-@dataclass(frozen=True)
-class Sample:
-    """One timed decode of one batch of prompts, beside AR's decode of the same batch in the same repeat."""
-
-    repeat: int
-    item: int  # index of the prompt batch
-    seconds: float = field(metadata=measured())
-    tokens: int = field(metadata=measured())
-    steps: int = field(metadata=measured())
-    category: str = ""
-    prompts: tuple[str, ...] = ()
-    order: int = 0  # place in the interleaving of its repeat
-    ar_seconds: float | None = field(default=None, metadata=measured())
-    ar_tokens: int | None = field(default=None, metadata=measured())
-    split_us: Split | None = None
-
-
-@dataclass(frozen=True)
-class KernelSample:
-    """One timing of one operation, beside those of its baselines in the same repeat."""
-
-    repeat: int
-    time_us: float = field(metadata=measured())
-    order: int = 0
-    baseline_us: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}), metadata=measured())
-
-
-@dataclass(frozen=True)
 class Bytes:
     """Bytes held (state, weights) and bytes that one step must move; for a kernel, one call."""
 
-    state: int | None = None
-    weights: int | None = None
-    moved_per_step: int | None = None
-
-
-@dataclass(frozen=True)
-class Decoding:
-    """The performance of a decode that passed its gate."""
-
-    samples: tuple[Sample, ...]
-    counts: Counts
-
-
-@dataclass(frozen=True)
-class Kernel:
-    """The performance of one operation whose results were right."""
-
-    samples: tuple[KernelSample, ...]
+    state: int | None = field(default=None, metadata=_COUNT)
+    weights: int | None = field(default=None, metadata=_COUNT)
+    moved_per_step: int | None = field(default=None, metadata=_COUNT)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -151,14 +114,17 @@ class Record:
     fingerprint: str  # covers config, code, weights, data and device
     method: Method
     status: Status
-    batch: int
-    nodes: int
+    batch: int = field(metadata=measured())
+    nodes: int = field(metadata=measured())
     """T, root included; the largest where it varies."""
     workload: str
     dtype: str
     device: str
     model: str
+    """The option's name; which model it was, `model_info` says."""
     schema: int = SCHEMA
+    model_info: ModelInfo | None = None
+    """None where it could not be told, and in older records."""
     overrides: tuple[str, ...] = ()
     group: str = "main"
     """`main`, or the section of an experiment: verify, recover, defer, acceptance, length."""
@@ -175,15 +141,17 @@ class Record:
     """Whether acceptance or weights are made up."""
     sampling: Sampling = Sampling()
     lossless: Lossless | None = None
-    near_ties: int = 0
-    gate_positions: int = 0
+    near_ties: int = field(default=0, metadata=_COUNT)
+    gate_positions: int = field(default=0, metadata=_COUNT)
+    worst_tie: float | None = field(default=None, metadata=measured(least=0))
+    """Of the near ties, the largest margin as a share of its bound, 0 to 1; None without any, and in older records."""
     samples: tuple[Sample | KernelSample, ...] = ()
     counts: Counts | None = None
     bytes: Bytes | None = None
-    memory: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
+    memory: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}), metadata=_COUNT)
     error_rms: float | None = None  # kernels: relative RMS error against the reference
-    accepted: int | None = None  # kernels: accepted tokens in the measured case
-    floor_us: float | None = None
+    accepted: int | None = field(default=None, metadata=_COUNT)  # kernels: accepted tokens in the measured case
+    floor_us: float | None = field(default=None, metadata=measured(least=0))
     """Bytes that must move over the bandwidth measured in the same run; per call, or per step of a decode."""
     why: str = ""
     """`auto` alone: what it picked, and why."""
@@ -192,7 +160,7 @@ class Record:
     timing: str = ""
     """Kernels on a GPU: `graph`, or `eager: ` and why launches are in the times; `; ` and what else to know."""
     started: str = ""  # ISO time
-    seconds: float = 0.0  # wall time of the cell
+    seconds: float = field(default=0.0, metadata=measured(least=0))  # wall time of the cell
 
     def __post_init__(self) -> None:
         if self.schema != SCHEMA:
@@ -202,6 +170,9 @@ class Record:
             raise SpeclaError("samples: decode and kernel samples are mixed in one record")
         if self.status in (Status.FAILED, Status.NOT_APPLICABLE) and not self.reason:
             raise SpeclaError(f"status {self.status.value} needs a reason")
+        if self.near_ties > self.gate_positions:
+            raise SpeclaError(f"{self.near_ties} near ties in {self.gate_positions} positions")
+        self._check_samples()
         if self.status is not Status.PASSED:
             return
         if not self.samples:
@@ -212,6 +183,22 @@ class Record:
             raise SpeclaError("a decode that passed needs counts")
         if kinds == {Sample} and self.lossless is None and not self.method.is_ar:
             raise SpeclaError("a decode that passed needs its losslessness: exact or near_tie")
+
+    def _check_samples(self) -> None:
+        """Raise SpeclaError where a sample is there twice, or emitted more than its steps can have."""
+        if len(set(map(repr, self.samples))) < len(self.samples):
+            raise SpeclaError("samples: one is there twice")
+        decodes = [sample for sample in self.samples if isinstance(sample, Sample)]
+        windows = {(sample.repeat, sample.item) for sample in decodes}
+        # AR is timed again beside every few methods.
+        if len(windows) < len(decodes) and not self.method.is_baseline:
+            raise SpeclaError("samples: a repeat has the same prompts twice")
+        for index, sample in enumerate(decodes):
+            # A step emits a token of every row, and at most all of its nodes.
+            least, most = sample.steps, sample.steps * self.batch * self.nodes
+            if not least <= sample.tokens <= most:
+                told = f"{sample.tokens} tokens in {sample.steps} steps of {self.nodes} nodes and batch {self.batch}"
+                raise SpeclaError(f"samples[{index}]: {told}: {least} to {most} can be")
 
     @property
     def is_kernel(self) -> bool:
@@ -246,26 +233,44 @@ class Record:
 
 
 def to_json(record: Record) -> str:
-    """The record as one line of JSON, without the line's end."""
-    return json.dumps(encode(record), separators=(",", ":"), allow_nan=False)
+    """The record as one line of JSON with its checksum, without the line's end."""
+    text = _canonical(encode(record))
+    return f'{text[:-1]},"{CHECKSUM}":"{_checksum(text)}"}}'
 
 
 def from_json(line: str, where: str) -> Record:
-    """The record that a line holds. Raises SpeclaError that opens with `where` ('FILE:LINE') and names the field."""
+    """The record that a line holds.
+
+    Raises SpeclaError that opens with `where` ('FILE:LINE') and names the field, or says that the line was changed.
+    """
+    return from_line(line, where)[0]
+
+
+def from_line(line: str, where: str) -> tuple[Record, bool]:
+    """The same, and whether the line has a checksum."""
     try:
         data = json.loads(line)
-    except ValueError as error:
-        raise SpeclaError(f"{where}: damaged record, not JSON ({error})") from None
-    if not isinstance(data, dict):
-        raise SpeclaError(f"{where}: damaged record, not an object")
-    if data.get("schema") != SCHEMA:
-        raise SpeclaError(f"{where}: record has schema {data.get('schema')!r}; this version reads {SCHEMA}")
-    try:
-        record = decode(Record, data, "record")
-    except SpeclaError as error:
-        raise SpeclaError(f"{where}: {error}") from None
+        if not isinstance(data, dict):
+            raise SpeclaError(f"{where}: damaged record, not an object")
+        if data.get("schema") != SCHEMA:
+            found = shortened(data.get("schema"))
+            raise SpeclaError(f"{where}: record has schema {found}; this version reads {SCHEMA}")
+        checksum = data.pop(CHECKSUM, None)
+        record = decode(Record, data, f"{where}: record")
+    except (ValueError, RecursionError) as error:
+        raise SpeclaError(f"{where}: damaged record, not JSON ({first_line(error)})") from None
     assert isinstance(record, Record)
-    return record
+    if checksum is not None and checksum != _checksum(_canonical(data)):
+        raise SpeclaError(f"{where}: damaged record, changed since it was written: its {CHECKSUM} is of another line")
+    return record, checksum is not None
+
+
+def _canonical(data: Any) -> str:
+    return json.dumps(data, separators=(",", ":"))
+
+
+def _checksum(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:_DIGITS]
 
 
 def latest(records: Iterable[Record]) -> list[Record]:

@@ -1,7 +1,7 @@
 """A whole run: plan, load, measure what is not measured yet, and leave a run folder behind."""
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -10,20 +10,23 @@ import yaml
 
 from specla.bench.cases import prepare_work
 from specla.bench.cases.e2e import EndToEnd
-from specla.bench.cases.work import ERRORS, Events, Work, interruptible
-from specla.bench.cells import Cell, Plan
+from specla.bench.cases.work import ERRORS, Events, Work, failure, interruptible
+from specla.bench.cells import Cell, Plan, asked
 from specla.bench.clock import clock_for
 from specla.bench.estimate import estimate
 from specla.bench.fla_model import obstacle
 from specla.bench.instruments import Instruments
 from specla.bench.machine import code_digest, device_name, machine_record
+from specla.bench.manifest import PlannedCell
 from specla.bench.planned import planned_record
 from specla.bench.profiler import Profiling
 from specla.bench.record import Record, Status
+from specla.bench.session import Session
 from specla.bench.settings import to_plain
 from specla.bench.store import RunFolder
 from specla.bench.subject import require_device, resolve_device, resolve_dtype
 from specla.bench.summary import Document, build_document
+from specla.bench.trained import known_models
 from specla.errors import MeasurementError, told
 from specla.interrupt import check
 
@@ -67,9 +70,19 @@ class Prepared:
     planned: dict[str, Record]
     fingerprint: str
 
+    @property
+    def notes(self) -> list[str]:
+        """What to tell of the plan and of what it reads, each once."""
+        return list(dict.fromkeys((*self.plan.notes, *(note for work in self.works for note in work.notes))))
 
-def prepare(plan: Plan) -> Prepared:
+
+def prepare(plan: Plan, partly: bool = False) -> Prepared:
     """Load every model and workload of a plan.
+
+    Args:
+        plan: what to measure.
+        partly: whether cells whose inputs are bad fail by themselves, as long as others are left to be measured; else
+            the first of them ends it.
 
     Raises:
         SpeclaError: a checkpoint, tokenizer or prompt file is missing, damaged or does not fit, or there is no such
@@ -79,20 +92,38 @@ def prepare(plan: Plan) -> Prepared:
         if cell.status == "pending":
             require_device(device_of(cell))
     refused = {cell.config_hash: verdict for cell in plan.cells if (verdict := _refused(cell))}
-    works = prepare_work(cell for cell in plan.cells if cell.config_hash not in refused)
+    bad: dict[str, Exception] = {}
+
+    def refuse(cell: Cell, error: Exception) -> None:
+        if not partly:
+            raise error
+        bad[cell.config_hash] = error
+
+    works = prepare_work((cell for cell in plan.cells if cell.config_hash not in refused), refuse)
+    _refuse_all(plan, bad, refused)
     data = {cell.config_hash: work.digest_of(cell) for work in works for cell in work.cells}
     code, planned, digests = code_digest(), {}, []
+    models = known_models(plan)
     for cell in plan.cells:
         device = device_of(cell)
         dtype = str(resolve_dtype(cell.settings.dtype, device)).removeprefix("torch.")
         inputs = (data.get(cell.config_hash, ""), device_name(device), dtype)
         fingerprint = _sha256(cell.config_hash, code, *inputs, torch.__version__)
-        planned[cell.config_hash] = planned_record(cell, fingerprint, device, dtype)
+        planned[cell.config_hash] = planned_record(cell, fingerprint, device, dtype, models[cell.config_hash])
         if cell.config_hash in refused:
             status, reason = refused[cell.config_hash]
             planned[cell.config_hash] = replace(planned[cell.config_hash], status=status, reason=reason)
+        if cell.config_hash in bad:
+            planned[cell.config_hash] = failure(planned[cell.config_hash], bad[cell.config_hash])
         digests.append(_sha256(*inputs))
     return Prepared(plan, works, planned, _sha256(plan.config_hash, *digests))
+
+
+def _refuse_all(plan: Plan, bad: Mapping[str, Exception], refused: Collection[str]) -> None:
+    """Raise the first error where no cell that was asked for is left."""
+    left = [cell for cell in plan.cells if cell.status == "pending" and cell.config_hash not in refused]
+    if bad and all(cell.config_hash in bad for cell in asked(left)):
+        raise next(iter(bad.values()))
 
 
 def device_of(cell: Cell) -> str:
@@ -141,47 +172,36 @@ def run(prepared: Prepared, out: Path, slug: str, resume: bool, observer: Observ
     device = main_device(plan)
     env = machine_record(device, plan.cells[0].settings.threads)
     config = yaml.safe_dump(_config(plan), sort_keys=False, default_flow_style=None, width=120)
-    with RunFolder.open(out, slug, prepared.fingerprint, config, env) as folder:
-        finished = set(folder.finished) if resume else set()
-
-        def log(line: str) -> None:
-            folder.log(line)
-            observer.log(line)
-
-        def keep(one: Record) -> None:
-            if one.fingerprint not in finished:
-                folder.append(one)
-                if one.status is Status.FAILED:
-                    log(f"failed: {' '.join(one.overrides)}: {one.reason}")
-
+    cells = [PlannedCell.of(record) for record in prepared.planned.values()]
+    with RunFolder.open(out, slug, prepared.fingerprint, config, env, cells) as folder:
+        session = Session(folder, observer.log)
+        kept = folder.finished if resume else {}
         folder.log(f"started: {plan.command} {' '.join(plan.words)}".rstrip())
-        for note in (*folder.notes, *plan.notes):
-            log(note)
-        for record in prepared.planned.values():
-            keep(record)
+        for note in (*folder.notes, *prepared.notes):
+            session.log(note)
+        session.plan(prepared.planned.values())
         todo = [
-            [cell for cell in work.cells if prepared.planned[cell.config_hash].fingerprint not in finished]
+            [cell for cell in work.cells if prepared.planned[cell.config_hash].fingerprint not in kept]
             for work in prepared.works
         ]
-        if kept := sum(1 for record in prepared.planned.values() if record.fingerprint in finished):
-            log(f"{kept} of {len(plan.cells)} cells were measured earlier with the same code and inputs: kept")
+        if count := sum(1 for record in prepared.planned.values() if record.fingerprint in kept):
+            session.log(f"{count} of {len(plan.cells)} cells were measured earlier with the same code and inputs: kept")
         observer.total(sum(work.units(cells) for work, cells in zip(prepared.works, todo, strict=True)))
-
-        def document() -> Document:
-            return build_document(folder.records, plan.command, folder.path.name, device_name(device))
-
+        events = interruptible(Events(session.record, observer.tick, session.log))
         try:
-            instruments = {name: Instruments(name, log) for name in dict.fromkeys(map(device_of, plan.cells))}
-            for work, cells in zip(prepared.works, todo, strict=True):
-                if cells:
+            names = dict.fromkeys(map(device_of, plan.cells))
+            instruments = {name: Instruments(name, session.log) for name in names}
+            for work, pending in zip(prepared.works, todo, strict=True):
+                if pending:
                     own = instruments[device_of(work.cells[0])]
                     torch.set_num_threads(work.cells[0].settings.threads or all_threads)
-                    work.measure(cells, prepared.planned, own, interruptible(Events(keep, observer.tick, log)))
+                    with session.failing(pending, prepared.planned, events):
+                        work.measure(pending, prepared.planned, kept, own, events)
                     folder.write_dispatch([row for one in instruments.values() for row in one.dispatch])
-            _profile([one for own in instruments.values() for one in own.to_profile], folder, log)
+            _profile([one for own in instruments.values() for one in own.to_profile], folder, session.log)
         finally:
             torch.set_num_threads(all_threads)
-            result = document()
+            result = build_document(folder.records, plan.command, folder.path.name, device_name(device))
             folder.write_summary(result)
             folder.log(f"ended: {result['status']}")
         return RunResult(folder.path, result)
@@ -232,14 +252,8 @@ def _silent(line: str) -> None:
 
 
 def _config(plan: Plan) -> dict[str, object]:
-    """What config.yaml keeps: what was typed, and every cell's settings in full where they differ from the first's."""
-    cells = [{"overrides": list(cell.overrides), "group": cell.group} for cell in plan.cells]
-    return {
-        "command": plan.command,
-        "typed": list(plan.words),
-        "first": to_plain(plan.cells[0].settings),
-        "cells": cells,
-    }
+    """What config.yaml keeps besides the cells: what was typed, and the first cell's settings in full."""
+    return {"command": plan.command, "typed": list(plan.words), "first": to_plain(plan.cells[0].settings)}
 
 
 def _sha256(*parts: str) -> str:

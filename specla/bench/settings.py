@@ -13,6 +13,9 @@ from typing import Any
 
 from specla.models.config import GatedDeltaNetConfig
 
+IS_PATH = {"path": True}
+"""Metadata of a field that holds a path: what is typed for it is taken as it is, as far as Hydra's grammar allows."""
+
 Alpha = float | tuple[float, ...] | tuple[tuple[float, ...], ...]
 """A share accepted: one, or one a depth (the last serves deeper levels), or for every depth one a sibling rank."""
 
@@ -22,7 +25,7 @@ class ModelSettings:
     """The target model."""
 
     name: str = ""
-    path: str | None = None
+    path: str | None = field(default=None, metadata=IS_PATH)
     """A folder in the format of Hugging Face, or `asset:NAME` for a bundled one."""
     weights: str = "checkpoint"
     """checkpoint, or random for timing a shape."""
@@ -53,11 +56,11 @@ class DrafterSettings:
     """Of the oracle: see `Alpha`."""
     cost: str | None = None
     """Of the oracle: none, or aligned to run the real drafter's work and override its tokens."""
-    profile: str | None = None
+    profile: str | None = field(default=None, metadata=IS_PATH)
     """Of the oracle: a file of alpha[d, r] measured on a real pair, in place of alpha."""
     max_ngram: int | None = None
     min_ngram: int | None = None
-    path: str | None = None
+    path: str | None = field(default=None, metadata=IS_PATH)
     """Of the aligned drafter: a folder, or `asset:NAME`."""
     vocabulary: int | None = None
     """Of the aligned drafter: how many of the most frequent tokens are drafted from; None is as it was trained."""
@@ -105,19 +108,21 @@ class WorkloadSettings:
     """What is decoded."""
 
     name: str = ""
-    path: str | None = None
-    """A file of JSON lines, or a folder."""
+    path: str | None = field(default=None, metadata=IS_PATH)
+    """A file of prompts."""
     dataset: str | None = None
     """A data set of the Hugging Face hub."""
     subset: str | None = None
     split: str | None = None
     column: str | None = None
     """The column of `path` or `dataset` that holds the prompt."""
+    turns: str | None = None
+    """Of conversations: first, the first user turn alone, or all, up to the last one."""
     categories: tuple[str, ...] | None = None
     """Which categories of prompts; None takes all."""
     batch: int = 1
     prompts: int | None = None
-    """How many prompts, a whole number of batches."""
+    """How many prompts, a whole number of batches; None takes all."""
     prompt_tokens: int | None = None
     """A longer prompt keeps its last tokens; None keeps all."""
     max_new_tokens: int | None = None
@@ -200,6 +205,11 @@ def dials() -> dict[str, dataclasses.Field[Any]]:
         else:
             found[outer.name] = outer
     return found
+
+
+def paths(schema: Mapping[str, dataclasses.Field[Any]]) -> frozenset[str]:
+    """Which of these fields, by key, hold a path."""
+    return frozenset(key for key, entry in schema.items() if entry.metadata.get("path"))
 
 
 def get(settings: Settings, key: str) -> Any:

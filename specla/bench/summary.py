@@ -5,6 +5,7 @@ from dataclasses import asdict
 from typing import Any, Literal, NotRequired, TypedDict
 
 from specla.bench import stats
+from specla.bench.model_labels import identity_of, model_labels
 from specla.bench.record import SCHEMA, Bytes, Decoding, Kernel, Method, Record, Status, latest
 from specla.bench.stats import NO_INTERVAL, Interval
 from specla.bench.tally import Counts
@@ -53,6 +54,8 @@ class Cell(TypedDict):
     nodes: int
     workload: str
     model: str
+    """What it is called, so that no two of a document are called alike; `model_info` says what it is."""
+    model_info: dict[str, Any] | None
     dtype: str
     device: str
     alpha_asked: Any
@@ -65,6 +68,7 @@ class Cell(TypedDict):
     ratio: dict[str, IntervalJson]
     lossless: NotRequired[str | None]
     near_ties: NotRequired[int]
+    worst_tie: NotRequired[float | None]
     tau: NotRequired[float | None]
     alpha: NotRequired[list[float | None]]
     alpha_by_rank: NotRequired[list[list[float | None]]]
@@ -124,7 +128,11 @@ def overall_status(records: Sequence[Record]) -> DocumentStatus:
 
 def build_cells(records: Sequence[Record]) -> list[Cell]:
     """One cell a record, in order, with ratios to AR and to each foreign AR engine measured in the same conditions."""
-    return [build_cell(record, foreign_baselines(record, records)) for record in records]
+    names = model_labels(records)
+    return [
+        build_cell(record, foreign_baselines(record, records), name)
+        for record, name in zip(records, names, strict=True)
+    ]
 
 
 def foreign_baselines(record: Record, records: Iterable[Record]) -> dict[str, Decoding]:
@@ -138,11 +146,17 @@ def foreign_baselines(record: Record, records: Iterable[Record]) -> dict[str, De
 
 
 def _conditions(record: Record) -> tuple[object, ...]:
-    return (record.workload, record.batch, record.model, record.dtype, record.device, record.sampling)
+    return (record.workload, record.batch, identity_of(record), record.dtype, record.device, record.sampling)
 
 
-def build_cell(record: Record, foreign: Mapping[str, Decoding] | None = None) -> Cell:
-    """The cell of one record. A record that did not pass keeps its names and has no ratio, speed or acceptance."""
+def build_cell(record: Record, foreign: Mapping[str, Decoding] | None = None, model: str = "") -> Cell:
+    """The cell of one record. A record that did not pass keeps its names and has no ratio, speed or acceptance.
+
+    Args:
+        record: what was measured.
+        foreign: see `foreign_baselines`.
+        model: what it is called among others; by itself, unless given.
+    """
     cell = Cell(
         fingerprint=record.fingerprint,
         overrides=list(record.overrides),
@@ -152,7 +166,8 @@ def build_cell(record: Record, foreign: Mapping[str, Decoding] | None = None) ->
         batch=record.batch,
         nodes=record.nodes,
         workload=record.workload,
-        model=record.model,
+        model=model or model_labels([record])[0],
+        model_info=asdict(record.model_info) if record.model_info else None,
         dtype=record.dtype,
         device=record.device,
         alpha_asked=record.alpha_asked,
@@ -174,7 +189,7 @@ def build_cell(record: Record, foreign: Mapping[str, Decoding] | None = None) ->
 
 def _fill_decoding(cell: Cell, record: Record, decoding: Decoding | None, foreign: Mapping[str, Decoding]) -> None:
     cell["lossless"] = record.lossless.value if record.lossless else None
-    cell["near_ties"] = record.near_ties
+    cell["near_ties"], cell["worst_tie"] = record.near_ties, record.worst_tie
     cell["tau"] = cell["draft_efficiency"] = cell["tok_s"] = cell["mbu"] = None
     cell["alpha"], cell["split_us"], cell["speedup"], cell["category"] = [], None, None, {}
     cell["alpha_by_rank"] = []

@@ -5,8 +5,9 @@ from pathlib import Path
 
 import torch
 
-from specla.bench.cells import Plan
-from specla.bench.normalise import END_TO_END
+from specla.bench.cells import Cell, Plan
+from specla.bench.identity import ModelInfo, checkpoint_info, seen_info
+from specla.bench.normalise import END_TO_END, KERNEL_COMMANDS
 from specla.bench.settings import DrafterSettings, ModelSettings, model_config
 from specla.errors import SpeclaError
 from specla.models.checkpoint import on_hub, read_config, resolve_folder, weights_digest
@@ -29,6 +30,34 @@ def model_identity(settings: ModelSettings, seed: int) -> tuple[str, int]:
     # First, since it names a folder that is no checkpoint.
     size = read_config(folder).vocab_size
     return weights_digest(folder), size
+
+
+def known_models(plan: Plan) -> dict[str, ModelInfo | None]:
+    """By config_hash, which model a cell decodes, each checkpoint hashed once; of a single operation the shape alone.
+
+    None where the checkpoint is missing or damaged: loading it says so, and such a cell decodes nothing.
+    """
+
+    def without_weights(cell: Cell) -> bool:
+        return cell.command in KERNEL_COMMANDS or cell.settings.model.weights == "random"
+
+    # Those of cells that do not apply anyway are not fetched for their names.
+    read = {cell.settings.model for cell in plan.cells if cell.status == "pending" and not without_weights(cell)}
+    found = {settings: _checkpoint(settings) for settings in read}
+    return {
+        cell.config_hash: seen_info(cell.settings.model, cell.settings.seed, cell.command)
+        if without_weights(cell)
+        else found.get(cell.settings.model)
+        for cell in plan.cells
+    }
+
+
+def _checkpoint(settings: ModelSettings) -> ModelInfo | None:
+    try:
+        folder = model_folder(settings)
+        return checkpoint_info(folder, weights_digest(folder))
+    except (SpeclaError, OSError):
+        return None
 
 
 def read_drafter(

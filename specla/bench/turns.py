@@ -27,7 +27,8 @@ import torch
 import yaml
 
 import specla
-from specla.bench.cases.e2e import EndToEnd, label
+from specla.bench.cases.blocks import label
+from specla.bench.cases.e2e import EndToEnd
 from specla.bench.cells import Cell, Plan
 from specla.bench.machine import machine_record
 from specla.bench.measure import Method, gate

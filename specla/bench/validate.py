@@ -12,7 +12,7 @@ from specla.bench.strategies import AUTO, DIALS
 from specla.errors import SpeclaError
 from specla.topology import MAX_NODES
 
-_PROMPTS = "batch prompts max_new_tokens prompt_tokens?"
+_PROMPTS = "batch prompts? max_new_tokens prompt_tokens?"
 
 # The dials that each choice of a group uses; one with a question mark may be null.
 _USES: dict[str, dict[str, str]] = {
@@ -40,8 +40,8 @@ _USES: dict[str, dict[str, str]] = {
         "heldout": f"{_PROMPTS} categories?",
         "human-eval": f"{_PROMPTS} path?",
         "gsm8k": f"{_PROMPTS} path?",
-        "spec-bench": f"{_PROMPTS} path? categories?",
-        "dataset": f"{_PROMPTS} path? dataset? subset? split? column? categories?",
+        "spec-bench": f"{_PROMPTS} path? turns categories?",
+        "dataset": f"{_PROMPTS} path? dataset? subset? split? column? turns categories?",
     },
 }
 
@@ -95,6 +95,7 @@ _NAMES: dict[str, tuple[str, ...]] = {
     "dtype": ("auto", "float32", "float16", "bfloat16"),
     "model.weights": ("checkpoint", "random"),
     "drafter.cost": ("none", "aligned"),
+    "workload.turns": ("first", "all"),
     **{dial: tuple(table) for dial, table in DIALS.items()},
     "engine.recover": (AUTO, *DIALS["engine.recover"]),
 }
@@ -195,6 +196,11 @@ def show(value: Any) -> str:
     if isinstance(value, list | tuple):
         return f"[{','.join(show(inner) for inner in value)}]"
     return f"{value:g}" if isinstance(value, float) and float(f"{value:g}") == value else str(value)
+
+
+def escaped(text: str) -> str:
+    """A text that fits a line: what cannot be printed is escaped, and the rest is as it was."""
+    return "".join(one if one.isprintable() else ascii(one)[1:-1] for one in text)
 
 
 def _validate_model(settings: Settings) -> None:

@@ -9,9 +9,11 @@ import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from hydra.core.override_parser.types import ValueType
+from hydra.core.override_parser.types import RangeSweep, ValueType
+from omegaconf.errors import OmegaConfBaseException
 
 from specla.bench.compose import EXPERIMENT, Composer
+from specla.bench.quoting import printable
 from specla.bench.settings import GROUPS, dials
 from specla.bench.validate import nearest
 from specla.errors import SpeclaError
@@ -43,6 +45,8 @@ def read_words(texts: Iterable[str], composer: Composer) -> dict[str, Word]:
     """The words by key, in order. Raises SpeclaError for the first that is wrong, and says what to type instead."""
     words: dict[str, Word] = {}
     for text in texts:
+        if text != text.encode(errors="replace").decode():
+            raise SpeclaError(f"{printable(text)}: not UTF-8; rename what it names")
         word = _read(text.strip(), composer)
         if word.key in words:
             raise SpeclaError(f"{text}: '{word.key}' is given twice; keep one, or sweep as in {word.key}=a,b")
@@ -81,7 +85,10 @@ def _read(text: str, composer: Composer) -> Word:
     if key in GROUPS or key == EXPERIMENT:
         return _read_group(text, key, composer)
     _check_key(text, key)
-    return Word(text, key, _values(text, composer))
+    values = _values(text, composer)
+    if not values:
+        raise SpeclaError(f"{text}: holds no value; give a,b or range(start,stop,step) with stop past start")
+    return Word(text, key, values)
 
 
 def _check_key(text: str, key: str) -> None:
@@ -120,7 +127,22 @@ def _values(text: str, composer: Composer) -> tuple[str, ...]:
         return (override.get_value_element_as_str(),)
     if override.value_type == ValueType.GLOB_CHOICE_SWEEP and override.key_or_group not in composer.options:
         raise SpeclaError(f"{text}: glob matches the options of a group; write the values as a list")
-    return tuple(dict.fromkeys(override.sweep_string_iterator()))
+    swept = override.value()
+    if isinstance(swept, RangeSweep) and _too_many(swept):
+        raise SpeclaError(f"{text}: over {MAX_COMBINATIONS} values, or no end; give range(start,stop,step)")
+    try:
+        return tuple(dict.fromkeys(override.sweep_string_iterator()))
+    except OmegaConfBaseException:
+        raise SpeclaError(f"{text}: a list of values holds no range or other sweep; write a,b,c") from None
+
+
+def _too_many(swept: RangeSweep) -> bool:
+    """Whether a range has more values than a sweep may, or no end: told before anybody counts through it."""
+    start, stop, step = swept.start or 0, swept.stop or 0, swept.step
+    try:
+        return not step or not abs(stop - start) <= MAX_COMBINATIONS * abs(step)
+    except OverflowError:
+        return True
 
 
 def _nearest_key(word: str) -> str:

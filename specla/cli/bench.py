@@ -65,11 +65,12 @@ def measure(
     """What every measuring command does with its words."""
     # Hydra takes a moment to load: not for --help.
     from specla.bench.plan import composed_yaml, plan
+    from specla.bench.workloads.check import check_prompts
 
     if cfg:
         typer.echo(composed_yaml(command, words, config_dir), nl=False)
         return
-    planned = plan(command, words, config_dir)
+    planned = check_prompts(plan(command, words, config_dir), fetch=not dry_run)
     if dry_run:
         _dry_run(planned, json)
         return
@@ -77,7 +78,7 @@ def measure(
     from specla.bench.run import Observer, exit_status, prepare, run
     from specla.cli.results import print_results
 
-    prepared = prepare(planned)
+    prepared = prepare(planned, partly=True)
     with progress(command) as (total, tick):
         result = run(prepared, out, _slug(command, words), resume, Observer(log, total, tick))
     print_results(result.document)
@@ -129,13 +130,12 @@ app.command("paper")(
 def _dry_run(planned: "Plan", json: bool) -> None:
     from dataclasses import replace
 
+    from specla.bench.identity import seen_info
     from specla.bench.machine import cpu_model
     from specla.bench.planned import planned_record
     from specla.bench.summary import build_document
-    from specla.bench.workloads.check import check_prompts
     from specla.cli.results import print_plan
 
-    check_prompts(planned)
     # Torch reads a drafter; a plan without one is listed without it.
     trained = any(cell.status == "pending" and cell.method.drafter == "aligned" for cell in planned.cells)
     unseen: list[str] = []
@@ -147,7 +147,11 @@ def _dry_run(planned: "Plan", json: bool) -> None:
         log(note)
     print_plan(planned)
     if json:
-        records = [planned_record(cell, cell.config_hash, "cpu", cell.settings.dtype) for cell in planned.cells]
+        models = [seen_info(cell.settings.model, cell.settings.seed, cell.command) for cell in planned.cells]
+        records = [
+            planned_record(cell, cell.config_hash, "cpu", cell.settings.dtype, model)
+            for cell, model in zip(planned.cells, models, strict=True)
+        ]
         # Which GPU it is takes torch to tell.
         named = ["cuda" if cell.settings.device == "cuda" else cpu_model() for cell in planned.cells]
         records = [replace(record, device=name) for record, name in zip(records, named, strict=True)]

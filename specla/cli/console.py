@@ -12,6 +12,7 @@ import typer
 
 from specla.errors import SpeclaError
 from specla.interrupt import check
+from specla.report.escape import for_terminal, shown
 
 Overrides = Annotated[
     list[str] | None,
@@ -40,12 +41,12 @@ def folder_option(name: str, help_text: str) -> Any:
 
 def log(line: str) -> None:
     """One line on stderr."""
-    print(line, file=sys.stderr, flush=True)
+    print(shown(line, None), file=sys.stderr, flush=True)
 
 
 def print_json(document: Mapping[str, Any]) -> None:
-    """The document on one line of stdout."""
-    print(json.dumps(document, separators=(",", ":"), allow_nan=False, ensure_ascii=False))
+    """The document on one line of stdout, in ASCII: no terminal takes anything in it for a command."""
+    print(json.dumps(document, separators=(",", ":"), allow_nan=False))
 
 
 @contextmanager
@@ -101,6 +102,6 @@ def _bar(title: str) -> Iterator[tuple[Callable[[int], None], Callable[[str], No
 
         def tick(what: str) -> None:
             check()
-            bar.update(task, advance=1, description=what)
+            bar.update(task, advance=1, description=for_terminal(what))
 
         yield lambda count: bar.update(task, total=count), tick

@@ -110,8 +110,9 @@ def _explain_profile(folder: Path, words: list[str]) -> None:
 
 
 def _records(folder: Path) -> "list[Record]":
+    from specla.bench.lines import read_records
     from specla.bench.record import latest
-    from specla.bench.store import RECORDS, read_records
+    from specla.bench.store import RECORDS
 
     return latest(read_records(folder / RECORDS).records)
 

@@ -29,6 +29,7 @@ def generate(
     except StopIteration as end:
         summary = end.value
     typer.echo()
-    log(summary.line)
+    for line in (*summary.notes, summary.line):
+        log(line)
     if json:
         print_json(summary.document)

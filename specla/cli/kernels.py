@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from rich.markup import escape
+from specla.report.escape import for_terminal, shown
 
 BASELINES = {"verify": "sequential_replay", "recover": "replay_tokens", "defer": "factors"}
 """The main baseline of each ablation, whose ratio is shown; the others are in the document and the report."""
@@ -31,9 +31,9 @@ def _block(kind: str, baseline: str, cells: Sequence[Mapping[str, Any]]) -> Iter
     widths = [max(len(row[i]) for row in every) for i in range(len(_HEADS) + 1)]
     yield f"[dim]{_line(('', *_HEADS), widths)}[/]"
     for heading, group in rows.items():
-        yield f"[bold]{escape(heading)}[/]"
+        yield f"[bold]{for_terminal(heading)}[/]"
         for row in group:
-            line = escape(_line(row, widths))
+            line = for_terminal(_line(row, widths), None)
             yield line if row[2] else f"[dim]{line}[/]"
     yield ""
 
@@ -63,7 +63,7 @@ def _setting(cell: Mapping[str, Any]) -> tuple[str, ...]:
 def _row(
     kind: str, baseline: str, cell: Mapping[str, Any], group: Sequence[Mapping[str, Any]]
 ) -> tuple[str, str, str, str, str]:
-    name = _name(kind, cell, group)
+    name = shown(_name(kind, cell, group))
     time = cell.get("time_us")
     if not time:
         return (name, cell["status"].replace("_", " "), "", "", _error(cell))

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 from specla.bench.cells import Cell, drafter_words
 from specla.bench.validate import show
 from specla.bench.words import dial_in
+from specla.report.escape import shown_apart
 
 
 class Place(NamedTuple):
@@ -16,13 +17,14 @@ class Place(NamedTuple):
     batch: int = 1
     temperature: float = 0.0
     top_p: float = 1.0
+    model: str = ""
 
 
-def place_of(cell: Cell) -> Place:
-    """Of a planned decode; the plan's table has a column for the batch."""
+def place_of(cell: Cell, model: str = "") -> Place:
+    """Of a planned decode by a model; the plan's table has a column for the batch."""
     workload, sampling = cell.settings.workload, cell.settings.sampling
     categories = " and ".join(map(str, workload.categories or ()))
-    return Place(workload.name, categories, 1, *_sampled(sampling.temperature, sampling.top_p))
+    return Place(workload.name, categories, 1, *_sampled(sampling.temperature, sampling.top_p), model)
 
 
 def place_in(cell: Mapping[str, Any]) -> Place:
@@ -30,7 +32,8 @@ def place_in(cell: Mapping[str, Any]) -> Place:
     categories = dial_in(cell.get("overrides", ()), "workload.categories").strip("[]").replace(",", " and ")
     batch, temperature = int(cell.get("batch", 1)), float(cell.get("temperature", 0.0))
     top_p = float(dial_in(cell.get("overrides", ()), "sampling.top_p") or 1.0)
-    return Place(str(cell.get("workload", "")), categories, batch, *_sampled(temperature, top_p))
+    sampled = _sampled(temperature, top_p)
+    return Place(str(cell.get("workload", "")), categories, batch, *sampled, str(cell.get("model", "")))
 
 
 def _sampled(temperature: float, top_p: float) -> tuple[float, float]:
@@ -39,8 +42,18 @@ def _sampled(temperature: float, top_p: float) -> tuple[float, float]:
 
 
 def place_labels(places: Sequence[Place], *, short: bool = False) -> list[str]:
-    """The workload, and of categories, batch and temperature what varies; where lines are short, in the fewest words,
-    and without a workload that all share."""
+    """The workload, and of model, categories, batch and temperature what varies; where lines are short, in the fewest
+    words, and without a workload that all share. Names are cut, though never so that two look alike."""
+    workloads, categories, models = (
+        shown_apart(texts)
+        for texts in ({p.workload for p in places}, {p.categories for p in places}, {p.model for p in places})
+    )
+    places = [
+        place._replace(
+            workload=workloads[place.workload], categories=categories[place.categories], model=models[place.model]
+        )
+        for place in places
+    ]
     varies = {name: len({getattr(place, name) for place in places}) > 1 for name in Place._fields}
     return [_short_label(place, varies) if short else _label(place, varies) for place in places]
 
@@ -50,8 +63,9 @@ def _label(place: Place, varies: Mapping[str, bool]) -> str:
     told = [f"batch {place.batch}"] if varies["batch"] else []
     told += [f"T = {place.temperature:g}"] if varies["temperature"] else []
     told += [f"top-p = {place.top_p:g}"] if varies["top_p"] and place.temperature else []
-    # Each is kept on one line.
-    return ", ".join((f"{place.workload}{categories}", *(text.replace(" ", "\u00a0") for text in told)))
+    models = [place.model] if varies["model"] else []
+    # Each of the short ones is kept on one line.
+    return ", ".join((f"{place.workload}{categories}", *models, *(text.replace(" ", "\u00a0") for text in told)))
 
 
 def _short_label(place: Place, varies: Mapping[str, bool]) -> str:
@@ -61,6 +75,7 @@ def _short_label(place: Place, varies: Mapping[str, bool]) -> str:
         "batch": f"B={place.batch}",
         "temperature": f"T={place.temperature:g}",
         "top_p": f"p={place.top_p:g}",
+        "model": place.model,
     }
     return " ".join(text for name, text in told.items() if varies[name])
 

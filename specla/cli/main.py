@@ -9,6 +9,7 @@ from specla import __version__
 from specla.cli import ablate, bench, compare, explain, generate, report, train
 from specla.errors import MeasurementError, SpeclaError
 from specla.interrupt import remembered
+from specla.report.escape import shown
 
 INTERRUPTED = 130
 
@@ -62,7 +63,8 @@ def main(commands: typer.Typer = app) -> None:
     except MeasurementError as problem:
         _fail(str(problem), 4)
     except (KeyboardInterrupt, typer.Abort):
-        _fail("interrupted; finished cells are kept: the same command without --no-resume goes on", INTERRUPTED)
+        again = "the same command without --no-resume" if "--no-resume" in sys.argv else "the same command"
+        _fail(f"interrupted; what was finished is kept: {again} goes on", INTERRUPTED)
     except BrokenPipeError:
         sys.exit(0)
     except OSError as problem:
@@ -86,7 +88,7 @@ def _usage_or_bug(problem: Exception) -> None:
 
 
 def _fail(line: str, code: int) -> None:
-    print(f"specla: {line}", file=sys.stderr)
+    print(f"specla: {shown(line, None)}", file=sys.stderr)
     sys.exit(code)
 
 

@@ -11,10 +11,12 @@ from rich.table import Table
 
 from specla.bench.cells import Cell, Plan
 from specla.bench.estimate import accepted_drafts, estimate
+from specla.bench.identity import seen_info
 from specla.bench.normalise import KERNEL_COMMANDS
 from specla.bench.summary import Document
 from specla.cli.kernels import kernel_lines
 from specla.cli.labels import drafter_in, place_in, place_labels, place_of
+from specla.report.escape import for_terminal
 
 if TYPE_CHECKING:
     from specla.report.compare import Comparison
@@ -26,7 +28,7 @@ _PLAIN_WIDTH = 120
 
 def console() -> Console:
     """Rich on stdout, as wide as the terminal."""
-    return Console(width=None if sys.stdout.isatty() else _PLAIN_WIDTH, highlight=False)
+    return Console(width=None if sys.stdout.isatty() else _PLAIN_WIDTH, highlight=False, emoji=False)
 
 
 def print_plan(plan: Plan) -> None:
@@ -36,9 +38,10 @@ def print_plan(plan: Plan) -> None:
     decodes = [cell for cell in plan.cells if cell.command not in KERNEL_COMMANDS]
     accepted = () if all(cell.command == "ablate verify" for cell in operations) else ("accepted",)
     own = ("topology", "nodes", *accepted)
+    models = _plan_models(decodes)
     for cells, columns in ((decodes, ("drafter", "topology", "nodes", "workload")), (operations, own)):
         table = _table("verify", "recover", *columns, "batch", "time", "memory", padding=int(shown.width > 90))
-        places = place_labels([place_of(cell) for cell in decodes]) if cells is decodes else [""] * len(cells)
+        places = place_labels(list(map(place_of, decodes, models))) if cells is decodes else [""] * len(cells)
         for cell, place in zip(cells, places, strict=True):
             names = _names(cell, place) if cells is decodes else _operation_names(cell, bool(accepted))
             if cell.status != "pending":
@@ -53,14 +56,27 @@ def print_plan(plan: Plan) -> None:
             table.add_row(*names, _seconds(cost.seconds), _bytes(cost.memory_bytes))
         if cells:
             shown.print(table)
+    if len(set(models)) == 1:
+        shown.print(f"model: {for_terminal(models[0])}")
     for reason in dict.fromkeys(cell.reason for cell in plan.cells if cell.reason):
-        shown.print(f"n/a, not applicable: {escape(reason)}")
+        shown.print(f"n/a, not applicable: {for_terminal(reason)}")
     ar = sum(cell.method.verify == "ar" for cell in decodes)
     count = len(plan.cells) - ar
     shown.print(
         f"{count} cell{'s' * (count != 1)}{f' and AR ({ar})' if ar else ''}: about {_seconds(seconds)} (to a factor of "
         f"two or three), weights and states up to {_bytes(memory)}; nothing was run"
     )
+
+
+def _plan_models(cells: Sequence[Cell]) -> list[str]:
+    """The model of each decode of a plan, by its config.json; one that is not here is called as its option is."""
+    seen = {(cell.settings.model, cell.settings.seed): cell for cell in cells}
+    models = {key: seen_info(*key, cell.command) for key, cell in seen.items()}
+    names = {key: info.label if info else key[0].name for key, info in models.items()}
+    if len(set(names.values())) < len({key[0] for key in names}):
+        # Two of a name are told apart by where they lie.
+        names = {key: f"{name} at {key[0].path}" if key[0].path else name for key, name in names.items()}
+    return [names[cell.settings.model, cell.settings.seed] for cell in cells]
 
 
 def _operation_names(cell: Cell, with_accepted: bool) -> tuple[str, ...]:
@@ -75,7 +91,7 @@ def _names(cell: Cell, place: str) -> tuple[str, ...]:
     return (
         method.verify if method.engine == "specla" else method.engine,
         method.recover,
-        escape(cell.drafter_label),
+        for_terminal(cell.drafter_label),
         method.topology,
         f"{'<= ' * cell.is_open}{cell.tree.nodes}",
         escape(place),
@@ -96,10 +112,14 @@ def print_results(document: Document) -> None:
     for line in kernel_lines([cell for cell in document["cells"] if "time_us" in cell]):
         shown.print(line, soft_wrap=True)
     _print_reasons(shown, document["cells"])
+    if any(cell.get("worst_tie") is not None and cell["lossless"] == "near_tie" for cell in decodes):
+        shown.print("[dim]near tie: the worst of the text, as a share of the bound that it must stay within[/]")
     synthetic = any(cell.get("synthetic") for cell in decodes)
     note = "; [dim]~ synthetic acceptance[/]" if synthetic else ""
     on = f", workload {alone}" if alone else ""
-    shown.print(f"{document['status']} on {escape(document['device'])}{escape(on)}{note}")
+    models = {place.model for place in places}
+    on += f", model {models.pop()}" if len(models) == 1 else ""
+    shown.print(f"{document['status']} on {for_terminal(document['device'])}{for_terminal(on)}{note}")
 
 
 def _print_decodes(shown: Console, cells: Sequence[Mapping[str, Any]], places: Sequence[str] | None) -> None:
@@ -126,14 +146,19 @@ def _print_reasons(shown: Console, cells: Sequence[Mapping[str, Any]]) -> None:
             told = f"{cell['status'].replace('_', ' ')}: {cell['reason']}"
             reasons.setdefault(told, []).append(" ".join(cell["overrides"]))
     for reason, where in reasons.items():
-        shown.print(escape(f"{reason} ({where[0] if len(where) == 1 else f'{len(where)} cells'})"))
+        shown.print(for_terminal(f"{reason} ({where[0] if len(where) == 1 else f'{len(where)} cells'})"))
 
 
 def print_comparison(found: "Comparison") -> None:
     """What became of every cell, what a reader must not miss first, and below it what has no ratio."""
     from specla.report import compare_text
+    from specla.report.load import DAMAGED
 
     shown, names = console(), compare_text.all_labels(found)
+    if found.damage:
+        shown.print(f"[bold red]{DAMAGED}[/]")
+        for line in found.damage:
+            shown.print(f"  {for_terminal(line)}")
     # The time alone is a column of its own where something else is judged.
     witness = any(compare_text.time_text(cell) for cell in found.cells)
     table = _table("cell", "NEW / BASE", *(["time"] if witness else []), "verdict")
@@ -141,8 +166,8 @@ def print_comparison(found: "Comparison") -> None:
         column.no_wrap = True
     for cell in compare_text.ordered(found):
         table.add_row(
-            escape(names[id(cell.new)]),
-            escape(compare_text.ratio_text(cell.change)),
+            for_terminal(names[id(cell.new)]),
+            for_terminal(compare_text.ratio_text(cell.change)),
             *([compare_text.time_text(cell)] if witness else []),
             f"[{_COLOURS[cell.verdict.value]}]{cell.verdict.value}[/]",
         )
@@ -151,9 +176,9 @@ def print_comparison(found: "Comparison") -> None:
     for heading, lines in compare_text.listings(found):
         shown.print(f"[bold]{heading}[/]")
         for line in lines:
-            shown.print(f"  {escape(line)}")
-    shown.print(f"[dim]{escape(compare_text.rule_text(found))}[/]")
-    shown.print(f"{escape(compare_text.sentence(found))}, on {escape(found.device)}")
+            shown.print(f"  {for_terminal(line)}")
+    shown.print(f"[dim]{for_terminal(compare_text.rule_text(found), None)}[/]")
+    shown.print(f"{for_terminal(compare_text.sentence(found))}, on {for_terminal(found.device)}")
 
 
 _COLOURS = {"slower": "red", "inconclusive": "yellow", "faster": "green", "same": "dim"}
@@ -164,17 +189,23 @@ def _result(cell: Mapping[str, Any], place: str, with_recovery: bool) -> tuple[s
     verify = f"{method['verify']} + {method['recover']}" if with_recovery else method["verify"]
     if method.get("engine", "specla") != "specla":
         verify = method["engine"]
-    names = (verify, escape(drafter_in(cell)), method["topology"], escape(place))
+    names = (for_terminal(verify), for_terminal(drafter_in(cell)), for_terminal(method["topology"]), escape(place))
     if cell["status"] in ("not_applicable", "pending", "failed"):
-        return (*names, f"[dim]{cell['status'].replace('_', ' ')}[/]", "", "", str(cell.get("lossless") or ""))
+        return (*names, f"[dim]{cell['status'].replace('_', ' ')}[/]", "", "", _lossless(cell))
     speedup = cell.get("speedup") or {}
     return (
         *names,
         _interval(speedup),
         _number(cell.get("tau")),
         _number(cell.get("tok_s"), 0),
-        str(cell.get("lossless") or "").replace("_", " "),
+        _lossless(cell),
     )
+
+
+def _lossless(cell: Mapping[str, Any]) -> str:
+    """Whether the text is AR's: 'exact', 'near tie 0.31' where the worst near tie is at 0.31 of its bound."""
+    told, worst = str(cell.get("lossless") or "").replace("_", " "), cell.get("worst_tie")
+    return told if worst is None or told != "near tie" else f"{told} {worst:.2f}"
 
 
 def _interval(value: Mapping[str, Any]) -> str:

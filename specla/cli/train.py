@@ -1,8 +1,13 @@
 """`specla train`: make a corpus, a model from it, and a drafter for the model."""
 
+from typing import TYPE_CHECKING
+
 import typer
 
 from specla.cli.console import ConfigDir, JsonFlag, Overrides, log, print_json, progress
+
+if TYPE_CHECKING:
+    from specla.train.loop import Result, RunOptions, Training
 
 TEXT_TICKS = 100
 """Steps of the progress bar while the target writes."""
@@ -52,15 +57,11 @@ def target(overrides: Overrides = None, json: JsonFlag = False, config_dir: Conf
 
     config, options = target_options(overrides or [], config_dir)
     training = TargetTraining(config, options)
-    if training.step:
-        log(f"{options.out}: going on from step {training.step} of {options.steps}")
-    with progress("train") as (total, tick):
-        total(options.steps - training.step)
-        result = training.run(
-            on_step=lambda fields: tick(f"loss {fields['loss']:.3f}, {fields['tok_s']:,} tok/s" if fields else "")
-        )
+    result = _run(training, options)
     state = (
-        "finished" if result.finished else f"stopped at step {result.step} of {options.steps}; run it again to go on"
+        f"finished, bench it with model.path={training.model_folder}"
+        if result.finished
+        else _stopped(training, options)
     )
     scores = ", ".join(f"{name} {value:.3f}" for name, value in result.bits_per_byte.items())
     typer.echo(f"{options.out}: {state}. Held-out bits per byte: {scores}")
@@ -89,18 +90,31 @@ def drafter(overrides: Overrides = None, json: JsonFlag = False, config_dir: Con
                 tick("the target writes")
 
         training = start_training(settings, options, advance)
-    if training.step:
-        log(f"{options.out}: going on from step {training.step} of {options.steps}")
-    with progress("train") as (total, tick):
-        total(options.steps - training.step)
-        result = training.run(
-            on_step=lambda fields: tick(f"loss {fields['loss']:.3f}, {fields['tok_s']:,} tok/s" if fields else "")
-        )
-    state = (
-        "finished" if result.finished else f"stopped at step {result.step} of {options.steps}; run it again to go on"
-    )
+    for note in training.notes:
+        log(note)
+    result = _run(training, options)
+    state = "finished" if result.finished else _stopped(training, options)
     alphas = "; ".join(f"{name} {' '.join(f'{a:.2f}' for a in one.alpha)}" for name, one in result.acceptances.items())
     typer.echo(f"{options.out}: {state}. Held-out alpha by depth: {alphas}")
     if json:
         tables = {name: {"alpha": one.alpha, "ranks": one.table} for name, one in result.acceptances.items()}
         print_json({"step": result.step, "finished": result.finished, "heldout": tables})
+
+
+def _run(training: "Training[Result]", options: "RunOptions") -> "Result":
+    """Run a training with its progress shown; an interrupt is told with what was saved."""
+    if training.step:
+        log(f"{options.out}: going on from step {training.step} of {options.steps}")
+    with progress("train") as (total, tick):
+        total(options.steps - training.step)
+        try:
+            return training.run(
+                on_step=lambda fields: tick(f"loss {fields['loss']:.3f}, {fields['tok_s']:,} tok/s" if fields else "")
+            )
+        except KeyboardInterrupt:
+            log(f"{options.out}: step {training.saved} of {options.steps} is saved; the same command goes on from it")
+            raise
+
+
+def _stopped(training: "Training[Result]", options: "RunOptions") -> str:
+    return f"stopped at step {training.step} of {options.steps}; run it again to go on"

@@ -73,7 +73,14 @@ def prefill(
     Args:
         prompts: token ids, at least one a row.
         rows: identities in the noise; 0, 1, 2, ... unless given.
+
+    Raises:
+        SpeclaError: there is no prompt, one has no tokens, or the logits are not finite.
     """
+    empty = [str(row) for row, prompt in enumerate(prompts) if not len(prompt)]
+    if empty or not len(prompts):
+        what = f"prompt {empty[0]} of {len(prompts)} has no tokens" if empty else "no prompts"
+        raise SpeclaError(f"{what}: a model goes on from at least one token")
     length = max(len(prompt) for prompt in prompts)
     tokens = torch.tensor([[0] * (length - len(p)) + list(p) for p in prompts], device=model.device)
     lengths = torch.tensor([len(p) for p in prompts], device=model.device)

@@ -2,23 +2,41 @@
 
 import hashlib
 import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
 from huggingface_hub import save_torch_state_dict, snapshot_download
 from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
-from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from specla.errors import SpeclaError, first_line
-from specla.models.config import GatedDeltaNetConfig
+from specla.models.config import DEFAULTS, GatedDeltaNetConfig, eos_ids
 from specla.models.gated_deltanet import GatedDeltaNetLM
+from specla.models.json_file import read_object
+from specla.models.weights import (
+    FLOATS,
+    Stored,
+    read_tensors,
+    require_finite,
+    require_fit,
+    shapes_of,
+    stored_tensors,
+    unread_files,
+    weight_files,
+)
 
 SHARD_SIZE = "15MB"
 ASSETS = Path(__file__).resolve().parent.parent / "assets"
 # Their exponentials decide how long the state remembers: they stay float32 in every dtype, on disk and in memory.
 _ALWAYS_FLOAT32 = ("A_log", "dt_bias")
+_EMBEDDINGS, _HEAD = "model.embeddings.weight", "lm_head.weight"
+_LAYER = re.compile(r"model\.layers\.(0|[1-9][0-9]{0,9})\.(.+)")
+# Keys that decide the shapes of weights and that not every config.json has.
+_SIZES = ("vocab_size", "hidden_size", "num_hidden_layers", "num_heads", "head_dim", "expand_v")
 
 
 def resolve_folder(path: str, dial: str = "model.path") -> Path:
@@ -37,10 +55,14 @@ def resolve_folder(path: str, dial: str = "model.path") -> Path:
             names = ", ".join(sorted(p.name for p in ASSETS.iterdir() if (p / "config.json").exists()))
             raise SpeclaError(f"{dial}={path}: no such bundled model; there are: {names}")
         return folder
-    folder = Path(path).expanduser()
-    if folder.is_dir():
-        return folder
-    if folder.exists():
+    try:
+        folder = Path(path).expanduser()
+        if folder.is_dir():
+            return folder
+        is_file = folder.exists()
+    except (OSError, RuntimeError) as problem:  # a name that is too long, a folder that is closed, nobody's home
+        raise SpeclaError(f"{dial}={path[:200]}: cannot be looked at ({first_line(problem)[:100]})") from None
+    if is_file:
         raise SpeclaError(f"{dial}={path}: is a file; name the folder that holds config.json")
     if not on_hub(path):
         raise SpeclaError(f"{dial}={path}: no such folder")
@@ -59,70 +81,119 @@ def on_hub(path: str) -> bool:
 
 
 def read_config(folder: Path) -> GatedDeltaNetConfig:
-    """The configuration in `folder/config.json`."""
-    file = folder / "config.json"
+    """The configuration in `folder/config.json`; what ends a text may be said in generation_config.json, which wins.
+
+    Raises:
+        SpeclaError: one of them is damaged, or asks for what specla does not run.
+    """
+    file, generation = folder / "config.json", folder / "generation_config.json"
     try:
-        raw = json.loads(file.read_text(encoding="utf-8"))
+        config = GatedDeltaNetConfig.from_hf(read_object(file), str(file))
     except FileNotFoundError:
         raise SpeclaError(f"{folder}: no config.json; name the folder of a gated delta net checkpoint") from None
-    except (UnicodeDecodeError, json.JSONDecodeError) as damage:
-        raise SpeclaError(f"{file}: not valid JSON ({damage})") from None
-    if not isinstance(raw, dict):
-        raise SpeclaError(f"{file}: a JSON object was expected")
-    return GatedDeltaNetConfig.from_hf(raw, str(file))
+    try:
+        said = read_object(generation)
+        return replace(config, eos_token_id=eos_ids(said["eos_token_id"])) if "eos_token_id" in said else config
+    except FileNotFoundError:
+        return config
+    except SpeclaError as wrong:
+        told = str(wrong).removeprefix(f"{generation}: ").removeprefix("model.")
+        raise SpeclaError(f"{generation}: {told}") from None
 
 
-def weight_files(folder: Path) -> list[Path]:
-    """The safetensors files of a checkpoint, the shards of its index where it has one."""
-    index = folder / "model.safetensors.index.json"
-    if index.exists():
-        try:
-            weight_map = json.loads(index.read_text(encoding="utf-8"))["weight_map"]
-            names = sorted(set(weight_map.values()))
-            files = [folder / name for name in names]
-        except (ValueError, KeyError, TypeError, AttributeError) as damage:
-            raise SpeclaError(f"{index}: damaged ({type(damage).__name__}); get the checkpoint again") from None
-        for name in names:
-            if Path(name).is_absolute() or ".." in Path(name).parts:
-                raise SpeclaError(f"{index}: names {name!r}, outside of the checkpoint's folder; do not trust it")
-    else:
-        files = [folder / "model.safetensors"]
-    for file in files:
-        if not file.exists():
-            raise SpeclaError(f"{folder}: {file.name} is missing; is the checkpoint complete, and in safetensors form?")
-    return files
+def checkpoint_notes(folder: Path) -> list[str]:
+    """What of a checkpoint that can be loaded is left unread, a line each."""
+    config, found, notes = read_config(folder), stored_tensors(folder), []
+    if unused := _early_skips(config, found):
+        notes.append(
+            f"{folder}: attn.D of {len(unused)} layers is not read: early versions of flash-linear-attention stored it "
+            "and never used it"
+        )
+    if unread := unread_files(folder):
+        notes.append(f"{folder}: {', '.join(unread)[:200]} not read: no index names it")
+    if "auto_map" in read_object(folder / "config.json"):
+        notes.append(f"{folder}: the code that auto_map of config.json names is never run")
+    return notes
 
 
 def load_model(folder: Path, dtype: torch.dtype, device: torch.device | str = "cpu") -> GatedDeltaNetLM:
     """Load a checkpoint, ready for inference.
 
     Raises:
-        SpeclaError: a file is missing or truncated, or weights do not fit the configuration.
+        SpeclaError: a file is missing or damaged, or weights do not fit the configuration or are not finite.
     """
-    config = read_config(folder)
-    weights: dict[str, Tensor] = {}
-    for file in weight_files(folder):
-        try:
-            with safe_open(file, framework="pt") as tensors:
-                weights.update({name: tensors.get_tensor(name) for name in tensors.keys()})  # noqa: SIM118 (no iterator)
-        except (SafetensorError, OSError) as damage:
-            raise SpeclaError(f"{file}: cannot be read, perhaps cut short ({damage})") from None
-    if config.tie_word_embeddings and "model.embeddings.weight" in weights:
-        weights["lm_head.weight"] = weights["model.embeddings.weight"]
-    # Before the model is built: a nonsensical number of layers would take for ever.
-    last = f"model.layers.{config.num_hidden_layers - 1}.attn_norm.weight"
-    if last not in weights:
-        raise SpeclaError(f"{folder}: no weight {last!r}; config.json does not fit the weights")
+    config, found = read_config(folder), stored_tensors(folder)
+    for name in _early_skips(config, found):
+        del found[name]
+    head = found.pop(_HEAD) if config.tie_word_embeddings and _HEAD in found else None
+    require_fit(ModelShapes(config, str(folder / "config.json")), found, folder, _left_out(folder))
+    cast: dict[str, Tensor] = {}
+    for name, tensor in read_tensors(found):
+        cast[name] = _cast(name, tensor, dtype).to(device)
+        require_finite(name, tensor, cast[name], str(folder))
+    if head is not None:
+        _require_tied(head, dict(read_tensors({_EMBEDDINGS: found[_EMBEDDINGS]}))[_EMBEDDINGS], folder)
+    # Every weight is there by now, so that the model is no larger than its files.
     with torch.device("meta"):
         model = GatedDeltaNetLM(config)
-    _check_weights(model, weights, folder)
-    cast = {name: _cast(name, tensor, dtype).to(device) for name, tensor in weights.items()}
     if config.tie_word_embeddings:
-        cast["lm_head.weight"] = cast["model.embeddings.weight"]
+        cast[_HEAD] = cast[_EMBEDDINGS]
     model.load_state_dict(cast, assign=True)
     if config.tie_word_embeddings:
         model.lm_head.weight = model.model.embeddings.weight
     return model.prepare()
+
+
+class ModelShapes(Mapping[str, tuple[int, ...]]):
+    """The shapes of a model's weights by name, tied ones once; made of one layer, however many a config asks for."""
+
+    def __init__(self, config: GatedDeltaNetConfig, where: str) -> None:
+        self._layers = config.num_hidden_layers
+        shapes = shapes_of(lambda: GatedDeltaNetLM(replace(config, num_hidden_layers=1)), where)
+        if config.tie_word_embeddings:
+            del shapes[_HEAD]
+        first = "model.layers.0."
+        self._layer = {name.removeprefix(first): shape for name, shape in shapes.items() if name.startswith(first)}
+        self._around = {name: shape for name, shape in shapes.items() if not name.startswith(first)}
+
+    def __getitem__(self, name: str) -> tuple[int, ...]:
+        layer = _LAYER.fullmatch(name)
+        if layer is None:
+            return self._around[name]
+        if int(layer[1]) >= self._layers:
+            raise KeyError(name)
+        return self._layer[layer[2]]
+
+    def __iter__(self) -> Iterator[str]:
+        yield from self._around
+        for layer in range(self._layers):
+            yield from (f"model.layers.{layer}.{name}" for name in self._layer)
+
+    def __len__(self) -> int:
+        return len(self._around) + self._layers * len(self._layer)
+
+
+def _early_skips(config: GatedDeltaNetConfig, found: Mapping[str, Stored]) -> list[str]:
+    """Names of attn.D, a number a head in every layer, which the first layers of flash-linear-attention held unused."""
+    names = [name for name, stored in found.items() if name.endswith(".attn.D") and stored.shape == (config.num_heads,)]
+    layers = {layer[1] for name in names if (layer := _LAYER.fullmatch(name)) is not None and layer[2] == "attn.D"}
+    whole = len(names) == len(layers) == config.num_hidden_layers
+    return names if whole and all(int(layer) < config.num_hidden_layers for layer in layers) else []
+
+
+def _left_out(folder: Path) -> str:
+    """What to say where weights do not fit: the sizes that config.json leaves out, and their defaults."""
+    raw = read_object(folder / "config.json")
+    taken = ", ".join(f"{name} ({DEFAULTS[name]} by default)" for name in _SIZES if name not in raw)
+    return f"; it leaves out {taken}: add what differs" if taken else ""
+
+
+def _require_tied(head: Stored, embeddings: Tensor, folder: Path) -> None:
+    ((_, weight),) = read_tensors({_HEAD: head})
+    if head.dtype not in FLOATS or weight.shape != embeddings.shape or not torch.equal(weight, embeddings):
+        raise SpeclaError(
+            f"{folder}: tie_word_embeddings=true, but {_HEAD} is not {_EMBEDDINGS}; correct config.json or the weights"
+        )
 
 
 def random_model(
@@ -170,20 +241,3 @@ def weights_digest(folder: Path) -> str:
 
 def _cast(name: str, tensor: Tensor, dtype: torch.dtype) -> Tensor:
     return tensor.to(torch.float32 if name.rsplit(".", 1)[-1] in _ALWAYS_FLOAT32 else dtype).contiguous()
-
-
-def _check_weights(model: GatedDeltaNetLM, weights: dict[str, Tensor], folder: Path) -> None:
-    expected = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
-    missing, unknown = sorted(expected.keys() - weights.keys()), sorted(weights.keys() - expected.keys())
-    if missing:
-        raise SpeclaError(
-            f"{folder}: no weight {missing[0]!r} ({len(missing)} missing); config.json does not fit the weights"
-        )
-    if unknown:
-        raise SpeclaError(
-            f"{folder}: unexpected weight {unknown[0]!r} ({len(unknown)} in all); is this a gated delta net?"
-        )
-    for name, shape in expected.items():
-        if tuple(weights[name].shape) != shape:
-            found = tuple(weights[name].shape)
-            raise SpeclaError(f"{folder}: weight {name!r} has shape {found}, config.json asks for {shape}")

@@ -71,13 +71,15 @@ class AlignedNet(nn.Module):
 
     def __init__(self, config: DrafterConfig) -> None:
         super().__init__()
+        # First, since it refuses sizes that no network has.
+        shape = config.block
         self.config = config
         hidden = config.hidden_size
         self.hidden_norm = RMSNorm(hidden, config.norm_eps)
         self.embedding_norm = RMSNorm(hidden, config.norm_eps)
         self.combine = nn.Linear(2 * hidden, hidden, bias=False)
         self._combine: PackedLinear | None = None
-        self.block = Block(config.block)
+        self.block = Block(shape)
         self.norm = RMSNorm(hidden, config.norm_eps)
         for module in self.modules():
             if isinstance(module, nn.Linear):

@@ -7,23 +7,26 @@ whole. It holds the digest of the weights, so that damage is told from another f
 import dataclasses
 import hashlib
 import json
-import os
-import shutil
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
-from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
 from specla.errors import SpeclaError
+from specla.models.config import MOST
 from specla.models.drafter import AlignedNet, DrafterConfig
+from specla.models.json_file import read_object
+from specla.models.weights import headers, read_tensors, require_finite, require_fit, shapes_of
+from specla.models.whole_folder import whole_folder
 
 KIND, FORMAT = "specla-aligned-drafter", 1
 WEIGHTS = "drafter.safetensors"
 _ORDER = "vocabulary_order"
+_Kind = TypeVar("_Kind", int, float, str)
 # Their exponentials decide how long the state remembers.
 _ALWAYS_FLOAT32 = ("A_log", "dt_bias")
 
@@ -53,23 +56,18 @@ def save_drafter(net: AlignedNet, folder: Path, target_digest: str, order: Tenso
         order: [vocabulary] int64, see `TrainedDrafter`.
         draft_vocabulary: see `TrainedDrafter`.
     """
-    partial = folder.with_name(f".{folder.name}.partial")
-    shutil.rmtree(partial, ignore_errors=True)
-    partial.mkdir(parents=True)
     weights = {name: _cast(name, tensor.detach(), torch.bfloat16) for name, tensor in net.state_dict().items()}
-    save_file({**weights, _ORDER: order.to(torch.int32).cpu()}, partial / WEIGHTS)
-    config = {
-        "kind": KIND,
-        "format": FORMAT,
-        "target_sha256": target_digest,
-        **dataclasses.asdict(net.config),
-        "draft_vocabulary": draft_vocabulary,
-        "weights_sha256": _sha256(partial / WEIGHTS),
-    }
-    (partial / "config.json").write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
-    if folder.exists():
-        shutil.rmtree(folder)
-    os.replace(partial, folder)
+    with whole_folder(folder) as partial:
+        save_file({**weights, _ORDER: order.to(torch.int32).cpu()}, partial / WEIGHTS)
+        config = {
+            "kind": KIND,
+            "format": FORMAT,
+            "target_sha256": target_digest,
+            **dataclasses.asdict(net.config),
+            "draft_vocabulary": draft_vocabulary,
+            "weights_sha256": _sha256(partial / WEIGHTS),
+        }
+        (partial / "config.json").write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
 
 
 def random_drafter(
@@ -98,12 +96,10 @@ def load_drafter(
         SpeclaError: the folder is incomplete or damaged, or its drafter belongs to another target.
     """
     raw = _read_config(folder)
-    try:
-        sizes = [entry.name for entry in dataclasses.fields(DrafterConfig) if entry.name != "norm_eps"]
-        config = DrafterConfig(**{name: int(raw[name]) for name in sizes}, norm_eps=float(raw["norm_eps"]))
-        count, made_for, digest = int(raw["draft_vocabulary"]), str(raw["target_sha256"]), str(raw["weights_sha256"])
-    except (KeyError, TypeError, ValueError, OverflowError) as missing:
-        raise SpeclaError(f"{folder}/config.json: no usable value ({missing}); train the drafter again") from None
+    sizes = {entry.name: _value(raw, entry.name, int, folder) for entry in _fields() if entry.name != "norm_eps"}
+    config = DrafterConfig(**sizes, norm_eps=_value(raw, "norm_eps", float, folder))
+    count, made_for = _value(raw, "draft_vocabulary", int, folder), _value(raw, "target_sha256", str, folder)
+    digest = _value(raw, "weights_sha256", str, folder)
     if config.vocab_size != vocab_size:
         raise SpeclaError(
             f"{folder}: drafts from {config.vocab_size} tokens, the target has {vocab_size}; give the drafter that was "
@@ -114,12 +110,18 @@ def load_drafter(
             f"{folder}: was trained for another target (weights {made_for[:12]}, these are {target_digest[:12]}); "
             "train one for this target with `specla train drafter`"
         )
-    weights = _read_weights(folder / WEIGHTS, digest)
-    order = weights.pop(_ORDER).long().to(device)
-    net = _filled(config, weights, folder, dtype, device)
-    if not 1 <= count <= vocab_size or order.shape != (vocab_size,):
+    if not 1 <= count <= vocab_size:
         raise SpeclaError(f"{folder}: its draft vocabulary does not fit {vocab_size} tokens; train the drafter again")
+    _require_file(folder / WEIGHTS, digest)
+    net, order = _filled(config, folder, dtype, device)
     return TrainedDrafter(net, order, count)
+
+
+def require_order(order: Any, vocab_size: int, where: str) -> None:
+    """Raise SpeclaError unless this is every token once, [vocabulary] of whole numbers."""
+    whole = isinstance(order, Tensor) and order.shape == (vocab_size,) and not order.is_floating_point()
+    if not whole or not torch.equal(order.long().sort().values, torch.arange(vocab_size, device=order.device)):
+        raise SpeclaError(f"{where}: its order of tokens is not every one of the {vocab_size} once; train it again")
 
 
 def drafter_digest(folder: Path) -> str:
@@ -131,53 +133,61 @@ def drafter_digest(folder: Path) -> str:
 def _read_config(folder: Path) -> dict[str, Any]:
     file = folder / "config.json"
     try:
-        raw = json.loads(file.read_text(encoding="utf-8"))
-    except OSError:
+        raw = read_object(file)
+    except FileNotFoundError:
         raise SpeclaError(
             f"drafter.path={folder}: no config.json there; name a folder that `specla train drafter` finished"
         ) from None
-    except ValueError as damage:
-        raise SpeclaError(f"{file}: not valid JSON ({damage}); train the drafter again") from None
-    if not isinstance(raw, dict) or raw.get("kind") != KIND:
+    if raw.get("kind") != KIND:
         raise SpeclaError(f"{file}: is not that of an aligned drafter; train one with `specla train drafter`")
     if raw.get("format") != FORMAT:
         raise SpeclaError(f"{file}: format {raw.get('format')!r}, this version reads {FORMAT}; train the drafter again")
     return raw
 
 
-def _read_weights(file: Path, digest: str) -> dict[str, Tensor]:
+def _fields() -> tuple[dataclasses.Field[Any], ...]:
+    return dataclasses.fields(DrafterConfig)
+
+
+def _value(raw: Mapping[str, Any], name: str, kind: type[_Kind], folder: Path) -> _Kind:
+    """A value of config.json, of this type and of no other that could be taken for it."""
+    value: Any = raw.get(name)
+    # JSON writes 1.0 as it likes, and true is an integer in Python alone.
+    fits = not isinstance(value, bool) and isinstance(value, (kind, int) if kind is float else kind)
+    if not fits or (kind is not str and abs(value) > MOST):
+        raise SpeclaError(f"{folder}/config.json: no usable value of {name}; train the drafter again")
+    return kind(value)
+
+
+def _require_file(file: Path, digest: str) -> None:
     if not file.is_file():
         raise SpeclaError(f"{file}: is missing; the folder is incomplete, train the drafter again")
     if _sha256(file) != digest:
         raise SpeclaError(f"{file}: is not the file that config.json was written with, perhaps cut short; get it again")
-    try:
-        with safe_open(file, framework="pt") as tensors:
-            weights = {name: tensors.get_tensor(name) for name in tensors.keys()}  # noqa: SIM118 (no iterator)
-    except (SafetensorError, OSError) as damage:
-        raise SpeclaError(f"{file}: cannot be read ({damage}); train the drafter again") from None
-    if _ORDER not in weights:
-        raise SpeclaError(f"{file}: no {_ORDER!r} in it; train the drafter again")
-    return weights
 
 
 def _filled(
-    config: DrafterConfig, weights: dict[str, Tensor], folder: Path, dtype: torch.dtype, device: torch.device | str
-) -> AlignedNet:
-    try:
-        with torch.device("meta"):
-            net = AlignedNet(config)
-    except (RuntimeError, TypeError, ValueError, SpeclaError) as error:
-        told = str(error).splitlines()[0]
-        raise SpeclaError(f"{folder}/config.json: no such network ({told}); train the drafter again") from None
-    expected = {name: tuple(tensor.shape) for name, tensor in net.state_dict().items()}
-    found = {name: tuple(tensor.shape) for name, tensor in weights.items()}
-    if expected != found:
-        wrong = next(name for name in sorted({*expected, *found}) if expected.get(name) != found.get(name))
-        raise SpeclaError(
-            f"{folder}: weight {wrong!r} has shape {found.get(wrong)}, config.json asks for {expected.get(wrong)}"
-        )
-    net.load_state_dict({name: _cast(name, tensor, dtype).to(device) for name, tensor in weights.items()}, assign=True)
-    return net
+    config: DrafterConfig, folder: Path, dtype: torch.dtype, device: torch.device | str
+) -> tuple[AlignedNet, Tensor]:
+    """The network with its weights, and the order of tokens, once the file's header fits the configuration."""
+    expected = shapes_of(lambda: AlignedNet(config), f"{folder}/config.json")
+    found = headers([folder / WEIGHTS])
+    order = found.pop(_ORDER, None)
+    if order is None:
+        raise SpeclaError(f"{folder / WEIGHTS}: no {_ORDER!r} in it; train the drafter again")
+    require_fit(expected, found, folder)
+    if order.shape != (config.vocab_size,):
+        raise SpeclaError(f"{folder / WEIGHTS}: {_ORDER!r} has shape {order.shape}, not ({config.vocab_size},)")
+    cast: dict[str, Tensor] = {}
+    for name, tensor in read_tensors(found):
+        cast[name] = _cast(name, tensor, dtype).to(device)
+        require_finite(name, tensor, cast[name], str(folder))
+    ((_, tokens),) = read_tensors({_ORDER: order})
+    require_order(tokens, config.vocab_size, str(folder / WEIGHTS))
+    with torch.device("meta"):
+        net = AlignedNet(config)
+    net.load_state_dict(cast, assign=True)
+    return net, tokens.long().to(device)
 
 
 def _cast(name: str, tensor: Tensor, dtype: torch.dtype) -> Tensor:

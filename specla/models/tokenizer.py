@@ -1,16 +1,24 @@
 """Text to tokens and back: a thin face over the `tokenizers` library, with the vocabulary checked against the model."""
 
+import hashlib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Protocol
 
 from tokenizers import Tokenizer as LibraryTokenizer
 
-from specla.errors import SpeclaError
+from specla.errors import SpeclaError, first_line
 from specla.models.config import GatedDeltaNetConfig
+from specla.models.json_file import MOST_BYTES
 
 
 class Tokenizer(Protocol):
     """What decoding needs of a tokenizer."""
+
+    @property
+    def digest(self) -> str:
+        """Says which one it is: the same for the same tokens."""
 
     def encode(self, text: str) -> list[int]:
         """Token ids of a text."""
@@ -25,6 +33,8 @@ class ByteTokenizer:
     Args:
         config: the model's; bytes that its vocabulary does not hold wrap around.
     """
+
+    digest = "bytes"
 
     def __init__(self, config: GatedDeltaNetConfig) -> None:
         self._size = config.vocab_size
@@ -44,27 +54,71 @@ class TextTokenizer:
     Args:
         folder: holds `tokenizer.json`.
         config: the model's; its vocabulary must hold every token.
+
+    Raises:
+        SpeclaError: there is none, it is damaged, or has tokens that the model does not have.
     """
 
     def __init__(self, folder: Path, config: GatedDeltaNetConfig) -> None:
-        file = folder / "tokenizer.json"
-        if not file.exists():
-            raise SpeclaError(f"{folder}: no tokenizer.json; put the model's tokenizer beside its weights")
-        try:
-            self._tokenizer = LibraryTokenizer.from_file(str(file))
-        except Exception as damage:  # the library raises plain Exception
-            raise SpeclaError(f"{file}: cannot be read ({damage})") from None
-        size = self._tokenizer.get_vocab_size()
-        if size > config.vocab_size:
-            raise SpeclaError(
-                f"{file}: {size} tokens, but the model's vocabulary has {config.vocab_size}; wrong tokenizer"
-            )
+        self._file = folder / "tokenizer.json"
+        self._tokenizer = read_tokenizer(self._file, config.vocab_size)
+
+    @property
+    def digest(self) -> str:
+        """sha256 of what was read, without what was switched off."""
+        return hashlib.sha256(self._tokenizer.to_str().encode()).hexdigest()
 
     def encode(self, text: str) -> list[int]:
-        """Token ids of a text; special tokens are not added."""
-        ids: list[int] = self._tokenizer.encode(text, add_special_tokens=False).ids
+        """Token ids of a text; special tokens are not added. Raises SpeclaError where the tokenizer has none for it."""
+        with _told(self._file, "has no tokens for a text"):
+            ids: list[int] = self._tokenizer.encode(text, add_special_tokens=False).ids
         return ids
 
     def decode(self, ids: list[int]) -> str:
         """The text of token ids; bytes that do not form UTF-8 become the replacement character."""
-        return str(self._tokenizer.decode(ids, skip_special_tokens=True))
+        with _told(self._file, "has no text for tokens"):
+            return str(self._tokenizer.decode(ids, skip_special_tokens=True))
+
+
+def read_tokenizer(file: Path, vocab_size: int) -> LibraryTokenizer:
+    """Read a tokenizer.json, the one way to one: a text's tokens are what the whole text gives.
+
+    A file may carry the truncation, the padding and the dropout that some training used: all are switched off.
+
+    Args:
+        file: to be read.
+        vocab_size: of the model, whose tokens must hold every one of the tokenizer's.
+
+    Raises:
+        SpeclaError: there is no such file, it is damaged, or has tokens that the model does not have.
+    """
+    if not file.is_file():
+        raise SpeclaError(f"{file.parent}: no tokenizer.json; put the model's tokenizer beside its weights")
+    if file.stat().st_size > MOST_BYTES:
+        raise SpeclaError(f"{file}: larger than {MOST_BYTES:,} bytes, as no tokenizer is")
+    with _told(file, "cannot be read"):
+        tokenizer = LibraryTokenizer.from_file(str(file))
+        # Added tokens among them; ids may have gaps, so that their number says little.
+        last = max(tokenizer.get_vocab(with_added_tokens=True).items(), key=lambda entry: entry[1], default=("", -1))
+    tokenizer.no_truncation()
+    tokenizer.no_padding()
+    if getattr(tokenizer.model, "dropout", None) is not None:
+        tokenizer.model.dropout = None
+    if last[1] >= vocab_size:
+        raise SpeclaError(
+            f"{file}: token {last[0][:60]!r} has the id {last[1]}, but the model's vocabulary has {vocab_size}; wrong "
+            "tokenizer"
+        )
+    return tokenizer
+
+
+@contextmanager
+def _told(file: Path, what: str) -> Iterator[None]:
+    """Inside, whatever the library raises becomes one line."""
+    try:
+        yield
+    except BaseException as damage:
+        # It raises plain exceptions, and for some damage its panics, which are none.
+        if isinstance(damage, Exception) or type(damage).__name__ == "PanicException":
+            raise SpeclaError(f"{file}: {what} ({first_line(damage)[:200]})") from None
+        raise

@@ -7,12 +7,15 @@ argmax is distributed as p (the Gumbel-max trick), and the noise is shared betwe
 from dataclasses import dataclass
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from specla.ops.noise import gumbel_noise, gumbel_noise_at
 
 _FEW = 256
 """Tokens among which a nucleus is looked for first."""
+_SUM_ROUNDINGS = 64
+"""Of a softmax and its exponentials, in units of float32's rounding."""
 
 
 @dataclass(frozen=True)
@@ -35,13 +38,12 @@ class Sampling:
         return self.temperature == 0.0
 
 
-def log_probabilities(logits: Tensor, sampling: Sampling, slack: float = 0.0) -> Tensor:
+def log_probabilities(logits: Tensor, sampling: Sampling) -> Tensor:
     """log p after temperature and top-p, in float32; tokens outside the nucleus are -inf.
 
     Args:
         logits: [..., vocabulary].
         sampling: with a temperature above 0.
-        slack: added to top_p; the losslessness gate uses it to tell a token on the nucleus's edge from a wrong one.
     """
     log_p = torch.log_softmax(logits.float() / sampling.temperature, dim=-1)
     if sampling.top_p >= 1.0:
@@ -49,11 +51,36 @@ def log_probabilities(logits: Tensor, sampling: Sampling, slack: float = 0.0) ->
     ordered, order = log_p.sort(dim=-1, descending=True, stable=True)
     probability = ordered.exp()
     # A token stays when the mass before it has not reached top_p yet: so the first always stays.
-    outside = probability.cumsum(-1) - probability >= sampling.top_p + slack
+    outside = probability.cumsum(-1) - probability >= sampling.top_p
     return log_p.masked_fill(torch.zeros_like(outside).scatter(-1, order, outside), -torch.inf)
 
 
-def scores(logits: Tensor, sampling: Sampling, rows: Tensor, positions: Tensor, slack: float = 0.0) -> Tensor:
+def nucleus_within(logits: Tensor, sampling: Sampling, bound: Tensor) -> tuple[Tensor, Tensor]:
+    """Which tokens are inside the nucleus wherever rounding moves the logits, and which are inside somewhere.
+
+    Where differences of log p move by at most `bound`, only tokens within it change ranks, and the odds of the mass
+    before a token change by at most a factor of exp(bound). Float32 sums of n probabilities add up to n roundings.
+
+    Args:
+        logits: [..., vocabulary].
+        sampling: with a temperature above 0.
+        bound: [..., 1] float32, 0 or more.
+
+    Returns:
+        (certain, possible), both [..., vocabulary] bool; the first is part of the second.
+    """
+    log_p = torch.log_softmax(logits.double() / sampling.temperature, dim=-1)
+    ordered = log_p.sort(dim=-1, descending=True).values
+    mass = F.pad(ordered.exp().cumsum(-1), (1, 0)).clamp(max=1.0)
+    above = torch.searchsorted(-ordered, -(log_p + bound))
+    near = torch.searchsorted(-ordered, -(log_p - bound), right=True)
+    least, most = mass.gather(-1, above), (mass.gather(-1, near) - log_p.exp()).clamp(min=0.0)
+    least, most = torch.sigmoid(torch.logit(least) - bound), torch.sigmoid(torch.logit(most) + bound)
+    rounding = (near + _SUM_ROUNDINGS) * 2.0**-24
+    return most + rounding < sampling.top_p, least - rounding < sampling.top_p
+
+
+def scores(logits: Tensor, sampling: Sampling, rows: Tensor, positions: Tensor) -> Tensor:
     """The scores whose argmax is the token.
 
     Args:
@@ -66,7 +93,7 @@ def scores(logits: Tensor, sampling: Sampling, rows: Tensor, positions: Tensor, 
     if sampling.greedy:
         return logits.float()
     noise = gumbel_noise(sampling.seed, rows, positions, logits.shape[-1])
-    return log_probabilities(logits, sampling, slack) + noise
+    return log_probabilities(logits, sampling) + noise
 
 
 def choose(logits: Tensor, sampling: Sampling, rows: Tensor, positions: Tensor) -> Tensor:

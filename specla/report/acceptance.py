@@ -12,7 +12,7 @@ from matplotlib.ticker import MaxNLocator
 from specla.report.evidence import BreakEven, break_even_of, sweeps
 from specla.report.load import SETTING, Loaded
 from specla.report.plots import named
-from specla.report.style import Plot, canvas, house_rules, line_look, spread_of
+from specla.report.style import Plot, canvas, house_rules, line_look, panel_title, row_text, spread_of
 from specla.report.tables import Section, verify_rank
 
 DIALS = {"alpha_asked": "alpha asked", "draft_efficiency": "draft_efficiency (accepted / drafted)"}
@@ -62,7 +62,7 @@ def acceptance_plot(section: Section, loaded: Loaded) -> Plot | None:
                 axes.set_ylim(0, top * (1.1 + 0.085 * len(here)))
                 axes.xaxis.set_major_locator(MaxNLocator(7, steps=[1, 2, 5, 10]))
                 axes.set_xlabel(DIALS[dial] if line is grid[-1] else "")
-            line[0].set_title(tree, loc="left", fontweight="bold")
+            panel_title(line[0], tree, len(dials))
             line[0].set_ylabel("speedup to AR (x)")
     return Plot(named("speedup-alpha", section), title, note, pd.concat([_figures(curve) for curve in found]), figure)
 
@@ -115,7 +115,7 @@ def _lines(axes: Axes, here: Sequence[Curve], dial: str) -> None:
         look = line_look(str(row.verify) if alone else "", place)
         points = curve.points.sort_values(dial, kind="stable")
         spread = spread_of(points.speedup, points.low, points.high)
-        label = f"{row.method}: {even_text(even)}"
+        label = f"{row_text(row.method)}: {even_text(even)}"
         axes.errorbar(points[dial], points.speedup, yerr=spread, label=label, **{**look, "ms": 3.8})
         found = even.interval
         if found.median is not None:

@@ -9,7 +9,7 @@ from matplotlib.patches import Rectangle
 from specla.report.evidence import passed_decodes
 from specla.report.load import rows_of
 from specla.report.plots import named
-from specla.report.style import BLUE, GREY, VERMILION, Plot, canvas, house_rules, pale
+from specla.report.style import BLUE, GREY, VERMILION, Plot, canvas, house_rules, pale, row_text
 from specla.report.tables import Section, number, panel_labels
 
 _STRONGEST = 3.0
@@ -62,7 +62,7 @@ def batch_plot(section: Section) -> Plot | None:
         axes.set_xlim(-0.5, len(batches) - 0.5)
         axes.set_ylim(len(lines) - 0.5, -0.5)
         axes.set_xticks(range(len(batches)), [str(batch) for batch in batches])
-        axes.set_yticks(range(len(lines)), lines)
+        axes.set_yticks(range(len(lines)), list(map(row_text, lines)))
         axes.set_xlabel("batch")
         axes.tick_params(length=0)
         for side in axes.spines.values():

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pandas as pd
 
-from specla.bench.record import SCHEMA, to_json
-from specla.bench.store import CONFIG, DISPATCH, ENV, PROFILE, RECORDS, SUMMARY, json_text
+from specla.bench.record import SCHEMA
+from specla.bench.store import CONFIG, DISPATCH, ENV, PROFILE, RECORDS, SUMMARY, json_text, missing, remove_empty
 from specla.bench.summary import Document, DocumentStatus, overall_status
 from specla.errors import SpeclaError
 from specla.report.acceptance import acceptance_plot
@@ -21,6 +21,7 @@ from specla.report.batch_plot import batch_plot
 from specla.report.claims import Judged, judge_claims
 from specla.report.commit_plots import defer_plot, recover_plot
 from specla.report.curves import category_plot, depth_plot
+from specla.report.escape import for_csv
 from specla.report.evidence import with_drafts_only
 from specla.report.find import REPORT
 from specla.report.length import length_plot
@@ -51,7 +52,9 @@ def build_report(runs: Sequence[Path], out: Path) -> ReportResult:
     judged = judge_claims(loaded)
     document = report_document(loaded, judged)
     beside = out.parent / f".{out.name}.{os.getpid()}.new"
+    made: list[Path] = []
     try:
+        made = missing(out.parent)
         beside.mkdir(parents=True)
         _write(beside, loaded, judged, document)
         _swap(beside, out)
@@ -59,6 +62,7 @@ def build_report(runs: Sequence[Path], out: Path) -> ReportResult:
         raise SpeclaError(f"{out}: cannot be written ({error.strerror}); choose another folder") from None
     finally:
         shutil.rmtree(beside, ignore_errors=True)
+        remove_empty(made)
     return ReportResult(out, document)
 
 
@@ -92,7 +96,7 @@ def _write(folder: Path, loaded: Loaded, judged: Sequence[Judged], document: Doc
     for plot in (plot for _, plots in parts for plot in plots):
         plot.png(str(folder / f"{plot.name}.png"))
         _csv(plot.data, folder / f"{plot.name}.csv")
-    _csv(with_drafts_only(loaded.cells).drop(columns=["cell", "kernel"]), folder / "cells.csv")
+    _csv(with_drafts_only(loaded.cells).drop(columns=["cell", "kernel", "shape_of_model"]), folder / "cells.csv")
     _csv(claims_frame(judged), folder / "claims.csv")
     (folder / REPORT).write_text(report_markdown(loaded, judged, parts, document["status"]), encoding="utf-8")
     (folder / SUMMARY).write_text(json_text(document), encoding="utf-8")
@@ -119,17 +123,16 @@ def section_plots(section: Section, loaded: Loaded) -> list[Plot]:
 
 
 def _keep(run: Run, folder: Path) -> None:
-    """What a run was read from, a last line that was cut short too, so that a rebuilt report says so again."""
+    """What a run was read from, byte by byte, so that a rebuilt report says the same of it."""
     folder.mkdir(parents=True)
-    lines = "".join(to_json(record) + "\n" for record in run.records)
-    (folder / RECORDS).write_bytes(lines.encode() + run.tail)
+    (folder / RECORDS).write_bytes(run.data)
     for name in (ENV, CONFIG, DISPATCH, PROFILE):
         if (run.path / name).is_file():
             shutil.copyfile(run.path / name, folder / name)
 
 
 def _csv(frame: pd.DataFrame, path: Path) -> None:
-    frame.to_csv(path, index=False, float_format="%.6g", lineterminator="\n")
+    for_csv(frame).to_csv(path, index=False, float_format="%.6g", lineterminator="\n")
 
 
 def _swap(new: Path, out: Path) -> None:

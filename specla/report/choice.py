@@ -4,9 +4,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from textwrap import wrap
 
 from specla.bench.choice import Candidate, Cost, TreeChoice
+from specla.bench.model_labels import model_labels
 from specla.bench.record import Record
 from specla.bench.validate import show
 from specla.errors import SpeclaError
+from specla.report.escape import SENTENCE, shown
 from specla.topology import DraftTree
 
 _WIDTH, _MOST_DEPTHS, _MOST_NODES, _MOST_OTHERS = 80, 16, 32, 6
@@ -34,10 +36,14 @@ def choice_lines(record: Record) -> list[str]:
     method = record.method
     asked = record.profile or (None if record.alpha_asked is None else show(record.alpha_asked))
     what = f"{method.verify} + {method.recover}, drafter {method.drafter} {asked or ''}".strip()
-    where = f"{record.model}, {record.workload}, batch {record.batch}, on {record.device}"
+    where = f"{model_labels([record])[0]}, {record.workload}, batch {record.batch}, on {record.device}"
     text = [
         f"topology=auto, at most {choice.most} nodes",
-        *(line for told in (what, where) for line in wrap(told, _WIDTH, initial_indent="  ", subsequent_indent="    ")),
+        *(
+            line
+            for told in (what, where)
+            for line in wrap(shown(told, SENTENCE), _WIDTH, initial_indent="  ", subsequent_indent="    ")
+        ),
         "",
         *_alpha(choice),
         "",
@@ -51,6 +57,10 @@ def choice_lines(record: Record) -> list[str]:
         *_table(choice),
     ]
     return [line.rstrip() for line in text]
+
+
+def _wrapped(told: str) -> list[str]:
+    return wrap(shown(told, SENTENCE), _WIDTH, initial_indent="  ", subsequent_indent="    ")
 
 
 def _alpha(choice: TreeChoice) -> Iterator[str]:

@@ -106,16 +106,17 @@ def judge_claims(loaded: Loaded) -> list[Judged]:
 
 
 def judge(claim: Claim, loaded: Loaded) -> Judged:
-    """One claim. Without five repeats, or for E2E without true acceptance, no verdict is given."""
+    """One claim. No verdict without five repeats, or for E2E without true acceptance on the published model."""
     found = _FINDERS[claim.id](loaded, claim.part)
     if found is None:
         return Judged(claim, "not_measured", differs=NOTHING)
     said: Verdict = "not_measured"
     measured, differs = found.measured, found.differs
     if found.barred:
-        return Judged(
-            claim, "not_measured", None, found.device, (*differs, found.barred), found.method, 0, _briefly(found.barred)
-        )
+        if found.is_shown:
+            return Judged(claim, said, measured, found.device, differs, found.method, 0, found.barred)
+        differs = (*differs, found.barred)
+        return Judged(claim, said, None, found.device, differs, found.method, 0, _briefly(found.barred))
     if measured.low is None and measured.high is None:
         few = f"{measured.n} repeats give no interval"
         return Judged(claim, said, measured, found.device, (*differs, few), found.method, found.cells, few)

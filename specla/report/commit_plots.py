@@ -21,7 +21,7 @@ from specla.report.panels import (
     time_lines,
 )
 from specla.report.plots import named
-from specla.report.style import Plot, canvas, house_rules, spread_of
+from specla.report.style import Plot, canvas, house_rules, legend_text, panel_title, spread_of
 from specla.report.tables import Section, by_number
 
 
@@ -95,7 +95,7 @@ def defer_plot(section: Section) -> Plot | None:
         figure, grid = canvas(2.75, title, note, 1, len(panels))
         for column, (axes, panel) in enumerate(zip(grid[0], panels, strict=True)):
             _defer_points(axes, rows[rows.panel == panel], batches, lines)
-            axes.set_title(panel, loc="left", fontweight="bold")
+            panel_title(axes, panel, len(panels))
             axes.set_ylim(*limits)
             axes.set_xlabel("batch")
             axes.set_ylabel("time at once / time (x)" if column == 0 else "")
@@ -136,6 +136,12 @@ def _defer_points(axes: Axes, rows: pd.DataFrame, batches: list[int], lines: Map
         part = rows[rows.label == label].sort_values(["batch", "cell"])
         at = np.array([batches.index(int(batch)) for batch in part.batch]) + step * (place - (len(here) - 1) / 2)
         look = {**lines[label], "ls": "none", "ms": 5.5, "mew": 1.4}
-        axes.errorbar(at, part.ratio, yerr=spread_of(part.ratio, part.ratio_low, part.ratio_high), label=label, **look)
+        axes.errorbar(
+            at,
+            part.ratio,
+            yerr=spread_of(part.ratio, part.ratio_low, part.ratio_high),
+            label=legend_text(label),
+            **look,
+        )
     axes.set_xticks(range(len(batches)), [str(batch) for batch in batches])
     axes.set_xlim(-0.6, len(batches) - 0.4)

@@ -4,11 +4,13 @@ Cells are matched by what was asked, whatever the code was. An exit code goes wi
 that is slower, fails now, or has an exact figure that got worse.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from specla.bench.model_labels import identity_of, model_labels
 from specla.bench.record import Record, Status
 from specla.bench.sidebyside import SIDE_BY_SIDE
 from specla.bench.summary import DocumentStatus
@@ -70,7 +72,8 @@ class Comparison:
         vanished: measured in BASE, neither measured nor failed in NEW.
         added: measured in NEW alone.
         missing: measured on one side, planned and not measured on the other.
-        notes: what else a reader should know, a line each.
+        damage: what is missing, damaged or foreign in the records, a line each.
+        notes: those, and what else a reader should know.
         partial: whether a run is half finished.
     """
 
@@ -84,6 +87,7 @@ class Comparison:
     vanished: tuple[Listed, ...]
     added: tuple[Listed, ...]
     missing: tuple[Listed, ...]
+    damage: tuple[str, ...]
     notes: tuple[str, ...]
     partial: bool
 
@@ -117,7 +121,9 @@ def compare_runs(
     Raises:
         SpeclaError: a run is damaged, of another schema or empty, the devices differ, or no cell is in both.
     """
-    before, after = _half("BASE", base, across_devices), _half("NEW", new, across_devices)
+    read = {"BASE": (base, read_runs([base])), "NEW": (new, read_runs([new]))}
+    by_model = any(_several_models(latest_of_runs(runs)) for _, runs in read.values())
+    before, after = (_half(role, *found, across_devices, by_model) for role, found in read.items())
     if not across_devices and not before.devices & after.devices:
         raise SpeclaError(
             f"BASE was measured on {_names(before.devices)}, NEW on {_names(after.devices)}: times on different "
@@ -132,6 +138,8 @@ def compare_runs(
     judged = [(one, other) for one, other in pairs if has_figure(one, other, way)]
     rule = replace(rule, cells=len(judged))
     found = _sorted_out(before, after)
+    halves = ((half, run) for half in (before, after) for run in half.runs)
+    damage = tuple(f"{half.role} {run.name}: {note}" for half, run in halves for note in run.notes)
     if not judged and not found["broken"]:
         raise SpeclaError(f"{base} and {new}: no cell was measured in both; {_told(before)}, {_told(after)}")
     return Comparison(
@@ -141,19 +149,28 @@ def compare_runs(
         rule=rule,
         cells=tuple(compare_cell(one, other, rule) for one, other in judged),
         **found,
-        notes=tuple(_notes(before, after)),
+        damage=damage,
+        notes=(*damage, *_model_notes(pairs), *_notes(before, after)),
         partial=any(run.notes for half in (before, after) for run in half.runs),
     )
 
 
-def _half(role: str, path: Path, across_devices: bool) -> Half:
-    runs = read_runs([path])
+def _several_models(records: Iterable[Record]) -> bool:
+    """Whether the same words stand for several models, whose cells only their weights tell apart."""
+    models: dict[Key, set[Key]] = {}
+    for record in records:
+        models.setdefault(record.key, set()).add(identity_of(record))
+    return any(len(found) > 1 for found in models.values())
+
+
+def _half(role: str, path: Path, runs: tuple[Run, ...], across_devices: bool, by_model: bool) -> Half:
     records = latest_of_runs(runs)
     if not any(record.samples or record.status is Status.FAILED for record in records):
         raise SpeclaError(f"{role} {path}: holds no measured cell yet ({len(records)} planned)")
     found: dict[Key, Record] = {}
     for record in records:
         key = replace(record, device="").key if across_devices else record.key
+        key = (*key, identity_of(record)) if by_model else key
         if key in found:
             raise SpeclaError(f"{role} {path}: holds cells of several devices; --across-devices takes one on each side")
         found[key] = record
@@ -194,9 +211,18 @@ def _measured(record: Record | None) -> bool:
     return record is not None and bool(record.decoding or record.kernel)
 
 
+def _model_notes(pairs: Iterable[tuple[Record, Record]]) -> Iterable[str]:
+    """Cells that the same words name and that decoded other weights, by models; older records do not tell."""
+    changed: Counter[str] = Counter()
+    for one, other in pairs:
+        if one.model_info and other.model_info and identity_of(one) != identity_of(other):
+            before, after = model_labels([one, other])
+            changed[f"{before} in BASE, {after} in NEW"] += 1
+    for told, count in changed.items():
+        yield f"another model under the same words, in {count} cell{'s' * (count != 1)}: {told}"
+
+
 def _notes(base: Half, new: Half) -> Iterable[str]:
-    for half in (base, new):
-        yield from (f"{half.role} {run.name}: {note}" for run in half.runs for note in run.notes)
     before, after = (_environment(half.runs) for half in (base, new))
     for name in dict.fromkeys((*before, *after)):
         one, other = before.get(name, {"unknown"}), after.get(name, {"unknown"})

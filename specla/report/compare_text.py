@@ -1,13 +1,16 @@
 """A comparison in words, as Markdown, and as the JSON document."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+from specla.bench.model_labels import model_labels
 from specla.bench.record import SCHEMA, Record
 from specla.bench.summary import build_cell, interval_json
 from specla.report.change import TIME, CellChange, Difference, Way
 from specla.report.compare import Comparison, Listed
+from specla.report.escape import NAME, SENTENCE, bold, for_markdown, shown, shown_apart
+from specla.report.load import DAMAGED
 from specla.report.verdict import Change, Verdict, threshold
 
 VERDICT_ORDER = (Verdict.SLOWER, Verdict.INCONCLUSIVE, Verdict.FASTER, Verdict.SAME)
@@ -25,20 +28,23 @@ _WAYS = {
 
 def labels(records: Sequence[Record]) -> dict[int, str]:
     """A name for every record, by its id: the verification, and of all else what tells the records apart."""
-    parts = [_parts(record) for record in records]
+    models = model_labels(records)
+    parts = [_parts(record, model) for record, model in zip(records, models, strict=True)]
     values = {name: {part[name] for part in parts} - {None} for name in (parts[0] if parts else {})}
     varying = [name for name, found in values.items() if len(found) > 1]
     names = ["verify", *(name for name in varying if name != "verify")]
-    texts = [" ".join(part[name] or "" for name in names) for part in parts]
+    texts: list[str] = [" ".join(part[name] or "" for name in names) for part in parts]
     counts = Counter(texts)
     # What only the words of a cell tell apart, such as a seed, is told by its words.
-    return {
-        id(record): " ".join((text if counts[text] == 1 else f"{text} ({' '.join(record.overrides)})").split())
+    full: list[str] = [
+        " ".join((text if counts[text] == 1 else f"{text} ({' '.join(map(shown, record.overrides))})").split())
         for record, text in zip(records, texts, strict=True)
-    }
+    ]
+    told = shown_apart(full, SENTENCE)
+    return {id(record): told[text] for record, text in zip(records, full, strict=True)}
 
 
-def _parts(record: Record) -> dict[str, str | None]:
+def _parts(record: Record, model: str) -> dict[str, str | None]:
     """By what it says, a word or two; None where it has no say, as a topology has in AR."""
     method, ar, decode = record.method, record.method.is_ar, not record.is_kernel
     alpha = record.alpha_asked
@@ -47,13 +53,13 @@ def _parts(record: Record) -> dict[str, str | None]:
         "verify": method.verify,
         "recover": None if ar else method.recover,
         "drafter": method.drafter if decode and not ar else None,
-        "alpha": (record.profile or str(alpha).replace(" ", "")) if decode and alpha is not None else None,
+        "alpha": shown(record.profile or str(alpha).replace(" ", "")) if decode and alpha is not None else None,
         "drafter_cost": None if record.drafter_cost is None else f"cost={record.drafter_cost}",
         "topology": None if ar else method.topology,
-        "workload": record.workload,
+        "workload": shown(record.workload),
         "batch": f"batch={record.batch}",
         "accepted": None if record.accepted is None else f"accepted={record.accepted}",
-        "model": record.model,
+        "model": shown(model),
         "dtype": record.dtype,
         "temperature": f"T={record.sampling.temperature:g}",
         "operation": "(decode)" if decode else f"({_OPERATIONS.get(record.group, record.group)})",
@@ -136,7 +142,7 @@ def listings(comparison: Comparison) -> list[tuple[str, list[str]]]:
     """(heading, lines) of everything beside the ratios: cells on one side alone, exact figures, notes."""
     names = all_labels(comparison)
     found = [
-        (heading, [names[id(one.record)] + (f": {one.reason}" if one.reason else "") for one in group])
+        (heading, [names[id(one.record)] + (f": {shown(one.reason, SENTENCE)}" if one.reason else "") for one in group])
         for _, heading, group in _lists(comparison)
     ]
     exact = exact_changes(comparison)
@@ -147,7 +153,7 @@ def listings(comparison: Comparison) -> list[tuple[str, list[str]]]:
         if cell.reason:
             reasons.setdefault(cell.reason, []).append(names[id(cell.new)])
     found.append(("Inconclusive", [f"{reason}: {_few(cells)}" for reason, cells in reasons.items()]))
-    found.append(("Notes", list(comparison.notes)))
+    found.append(("Notes", [shown(note, SENTENCE) for note in comparison.notes if note not in comparison.damage]))
     return [(heading, lines) for heading, lines in found if lines]
 
 
@@ -159,16 +165,20 @@ def _few(cells: Sequence[str]) -> str:
 def compare_markdown(comparison: Comparison) -> str:
     """The whole comparison as Markdown."""
     names = all_labels(comparison)
-    text = f"## {comparison.base} → {comparison.new}\n\n**{sentence(comparison)}**, on {comparison.device}\n\n"
+    base, new = (for_markdown(name, NAME) for name in (comparison.base, comparison.new))
+    text = f"## {base} → {new}\n\n{bold(sentence(comparison))}, on {for_markdown(comparison.device, SENTENCE)}\n\n"
+    if comparison.damage:
+        damage = (f"- {for_markdown(line, SENTENCE)}\n" for line in comparison.damage)
+        text += f"{bold(DAMAGED)}\n\n{''.join(damage)}\n"
     text += (
         f"{rule_text(comparison)}\n\n| cell | NEW / BASE | time alone | threshold | verdict |\n|---|---|---|---|---|\n"
     )
     for cell in ordered(comparison):
         marked = cell.verdict.value if cell.verdict is Verdict.SAME else f"**{cell.verdict.value}**"
-        row = (names[id(cell.new)], ratio_text(cell.change), time_text(cell), threshold_text(cell, comparison), marked)
-        text += f"| {' | '.join(_escaped(row))} |\n"
+        name, ratio = for_markdown(names[id(cell.new)]), ratio_text(cell.change)
+        text += f"| {name} | {ratio} | {time_text(cell)} | {threshold_text(cell, comparison)} | {marked} |\n"
     for heading, lines in listings(comparison):
-        text += f"\n### {heading}\n\n" + "".join(f"- {line}\n" for line in _escaped(lines))
+        text += f"\n### {heading}\n\n" + "".join(f"- {for_markdown(line)}\n" for line in lines)
     return text
 
 
@@ -183,10 +193,6 @@ def time_text(cell: CellChange) -> str:
 def threshold_text(cell: CellChange, comparison: Comparison) -> str:
     """The change from which on this cell counts."""
     return f"{100 * threshold(cell.change, comparison.rule.least):.0f} %"
-
-
-def _escaped(texts: Iterable[str]) -> list[str]:
-    return [text.replace("|", "\\|").replace("_", "\\_") for text in texts]
 
 
 def compare_document(comparison: Comparison) -> dict[str, Any]:

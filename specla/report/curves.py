@@ -6,15 +6,24 @@ from typing import Any
 import pandas as pd
 from matplotlib.axes import Axes
 
-from specla.bench.record import Sample
 from specla.report.evidence import passed_decodes
 from specla.report.load import Loaded, rows_of
 from specla.report.plots import hidden_panels, main_cells, panels_of
-from specla.report.style import LINES, MARKERS, SERIES_COLOURS, Plot, canvas, colour_of, house_rules, spread_of
+from specla.report.style import (
+    LINES,
+    MARKERS,
+    SERIES_COLOURS,
+    Plot,
+    canvas,
+    colour_of,
+    house_rules,
+    legend_columns,
+    legend_text,
+    panel_title,
+    row_text,
+    spread_of,
+)
 from specla.report.tables import Section
-
-_LEGEND_LETTERS = 118
-"""Of a line of a legend, its lines and markers aside."""
 
 
 def depth_plot(section: Section, loaded: Loaded) -> Plot | None:
@@ -52,7 +61,7 @@ def depth_plot(section: Section, loaded: Loaded) -> Plot | None:
                 part = data[(data.panel == panel) & (data.shown == tree) & (data.drafter == drafter)]
                 if part.empty:
                     continue
-                _depth_lines(left, right, part, place, len(lines), f"{tree}, {drafter}")
+                _depth_lines(left, right, part, place, len(lines), legend_text(f"{tree}, {drafter}"))
             _depth_axes(left, right, panel, int(data.depth.max()))
             left.set_xlabel("draft depth" if panel == panels[-1] else "")
             right.set_xlabel("draft depth" if panel == panels[-1] else "")
@@ -60,10 +69,9 @@ def depth_plot(section: Section, loaded: Loaded) -> Plot | None:
         drawn = {
             name: handle for left, _ in grid for handle, name in zip(*left.get_legend_handles_labels(), strict=True)
         }
-        shown = [name for name in (f"{tree}, {drafter}" for tree, drafter in lines) if name in drawn]
+        shown = [name for name in (legend_text(f"{tree}, {drafter}") for tree, drafter in lines) if name in drawn]
         handles = [drawn[name] for name in shown]
-        columns = max(1, min(3, len(shown), _LEGEND_LETTERS // max(map(len, shown))))
-        figure.legend(handles, shown, loc="outside lower center", ncols=columns)
+        figure.legend(handles, shown, loc="outside lower center", ncols=legend_columns(shown, 3))
     kept = ["panel", "shown", "drafter", "depth", "reached", "alpha", "alpha_low", "alpha_high", "tau"]
     name = f"depth-{section.slug}" if section.slug else "depth"
     return Plot(name, title, note, everything[kept].rename(columns={"shown": "tree"}), figure)
@@ -86,7 +94,7 @@ def _depth_axes(left: Axes, right: Axes, panel: str, deepest: int) -> None:
     left.set_xlim(0.7, deepest + 0.3)
     left.set_xticks(range(1, deepest + 1, -(-deepest // 12)))
     left.set_ylabel("alpha")
-    left.set_title(panel, loc="left", fontweight="bold")
+    panel_title(left, panel, 2)
     right.set_ylim(bottom=0.9)
     right.set_xticks(range(0, deepest + 1, -(-deepest // 12)))
     right.set_ylabel("tau (tokens per step)")
@@ -108,7 +116,6 @@ def category_plot(section: Section, loaded: Loaded, most: int = 4) -> Plot | Non
     best = means.reset_index().drop_duplicates("method").head(most)
     data = data.merge(best[["method", "shown"]], on=["method", "shown"])
     data = data.assign(prompts=data.category if data.panel.nunique() == 1 else data.panel + ": " + data.category)
-    data = data.assign(prompt_count=[_prompt_count(loaded, row) for row in rows_of(data)])
     order = list(data.groupby("prompts").speedup.max().sort_values(ascending=False).index)
     lead = data[data.method == best.iloc[0].method].set_index("prompts").speedup
     high, low = lead.idxmax(), lead.idxmin()
@@ -121,16 +128,11 @@ def category_plot(section: Section, loaded: Loaded, most: int = 4) -> Plot | Non
     with house_rules():
         figure, grid = canvas(0.8 + max(0.16 * (len(best) + 1), 0.36) * len(order), title, note)
         _category_points(grid[0][0], data, order, best)
-        figure.legend(loc="outside lower center", ncols=2)
+        labels = grid[0][0].get_legend_handles_labels()[1]
+        figure.legend(loc="outside lower center", ncols=legend_columns(labels, 2))
     kept = ["panel", "category", "prompt_count", "method", "shown", "speedup", "low", "high", "n", "tau"]
     name = f"category-{section.slug}" if section.slug else "category"
     return Plot(name, title, note, data[kept].rename(columns={"shown": "tree"}), figure)
-
-
-def _prompt_count(loaded: Loaded, row: Any) -> int:
-    """How many prompts of its category a cell decoded; 0 where records do not name them."""
-    samples = [sample for sample in loaded.records[row.cell].samples if isinstance(sample, Sample)]
-    return len({prompt for sample in samples if sample.category == row.category for prompt in sample.prompts})
 
 
 def _category_points(axes: Axes, data: pd.DataFrame, order: Sequence[str], best: pd.DataFrame) -> None:
@@ -149,11 +151,11 @@ def _category_points(axes: Axes, data: pd.DataFrame, order: Sequence[str], best:
             ls="none",
             capsize=2.5,
             lw=1.2,
-            label=f"{choice.method} on {choice.shown}",
+            label=legend_text(f"{choice.method} on {choice.shown}"),
         )
     axes.axvline(1.0, color="black", lw=1, ls=(0, (4, 2)))
     counts = data.groupby("prompts").prompt_count.max()
-    axes.set_yticks(range(len(order)), [f"{name}{_prompts_text(int(counts[name]))}" for name in order])
+    axes.set_yticks(range(len(order)), [f"{row_text(name)}{_prompts_text(int(counts[name]))}" for name in order])
     axes.set_ylim(len(order) - 0.45, -0.55)
     for line in range(1, len(order)):
         axes.axhline(line - 0.5, color="#dddddd", lw=0.6)

@@ -1,6 +1,7 @@
 """The report's appendix: which kernels a cycle is made of, how long they take and what they move."""
 
 from specla.bench.kernel_times import PARTS, CellProfile
+from specla.report.escape import SENTENCE, code, for_markdown
 from specla.report.load import Loaded
 from specla.report.tables import markdown
 
@@ -28,8 +29,8 @@ def appendix(loaded: Loaded) -> str:
 
 def _cell_text(one: CellProfile) -> str:
     nodes = f"{one.nodes} node{'s' * (one.nodes > 1)}"
-    text = f"### {one.label}, batch {one.batch}, {nodes}\n\n"
-    words = f"`{' '.join(one.words)}`: a" if one.words else "A"
+    text = f"### {for_markdown(one.label, SENTENCE)}, batch {one.batch}, {nodes}\n\n"
+    words = f"{code(' '.join(one.words), SENTENCE)}: a" if one.words else "A"
     text += f"{words} cycle took {one.time_us:,.1f} us as timed, "
     text += f"{sum(kernel.cycle_us for kernel in one.kernels):,.1f} us summed over kernels ({one.cycles} cycles).\n\n"
     return text + _parts(one) + "\n" + _dearest(one)
@@ -49,14 +50,10 @@ def _parts(one: CellProfile) -> str:
     return markdown(("part", "us a cycle", "share", "MB", "GB/s"), rows)
 
 
-def _dearest(one: CellProfile) -> str:
-    kernels = sorted(one.kernels, key=lambda kernel: (-kernel.cycle_us, kernel.kernel))[:DEAREST]
+def _dearest(cell: CellProfile) -> str:
+    kernels = sorted(cell.kernels, key=lambda kernel: (-kernel.cycle_us, kernel.kernel))[:DEAREST]
     rows = [
-        (f"`{_short(k.kernel)}`", k.part, f"{k.calls:g}", f"{k.time_us:,.2f}", f"{k.cycle_us:,.1f}") for k in kernels
+        (code(k.kernel, _LONGEST_NAME), k.part, f"{k.calls:g}", f"{k.time_us:,.2f}", f"{k.cycle_us:,.1f}")
+        for k in kernels
     ]
     return markdown(("kernel", "part", "calls a cycle", "us a call", "us a cycle"), rows)
-
-
-def _short(name: str) -> str:
-    """A name that fits into a table: those of torch's kernels spell their types out."""
-    return (name if len(name) <= _LONGEST_NAME else name[: _LONGEST_NAME - 3] + "...").replace("`", "'")

@@ -6,6 +6,7 @@ from typing import Any
 
 import pandas as pd
 
+from specla.report.escape import Markdown, bold, for_markdown
 from specla.report.evidence import interval_text
 from specla.report.load import rows_of
 from specla.report.operations import AUTO_ASIDE, BY_KIND, where_columns
@@ -81,8 +82,8 @@ def _times(pivot: Pivot) -> str:
             return str(row.status)
         shown = _time(row.time_us)
         if row.status != "passed":
-            return f"{shown} *{row.status}*"
-        return f"**{shown}**" if row.time_us == best and row.verify != "auto" else shown
+            return Markdown(f"{shown} *{row.status}*")
+        return bold(shown) if row.time_us == best and row.verify != "auto" else shown
 
     lines = []
     for point in pivot.points:
@@ -143,7 +144,7 @@ def _timings(cells: pd.DataFrame) -> str:
     told += "events.\n"
     others = timed[timed.timing != "graph"]
     told += "".join(
-        f"\n- {', '.join(sorted(some.label.unique()))} ({len(some)} cells): {timing}"
+        for_markdown(f"{', '.join(sorted(some.label.unique()))} ({len(some)} cells): {timing}").join(("\n- ", ""))
         for timing, some in others.groupby("timing")
     )
     return told + "\n" * bool(len(others))

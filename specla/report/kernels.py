@@ -7,6 +7,7 @@ from typing import Any
 
 from specla.bench.record import KERNEL_GROUPS, Record, Status
 from specla.bench.summary import Cell
+from specla.report.escape import shown
 
 RATIOS = ("cell", "over", "ratio", "ratio_low", "ratio_high", "ratio_n")
 """Columns of the ratios: `over` names the baseline, `ratio` is its time over the cell's."""
@@ -102,4 +103,4 @@ def _place(record: Record, strategy: str) -> tuple[object, ...]:
 def _dials(record: Record, of: str) -> tuple[str, ...]:
     """The overrides of a group, but for those that other columns tell."""
     told = ("engine.verify=", "engine.recover=", "engine.name=", "model.path=", "model.weights=", "model.name=")
-    return tuple(word for word in record.overrides if word.startswith(of) and not word.startswith(told))
+    return tuple(shown(word) for word in record.overrides if word.startswith(of) and not word.startswith(told))

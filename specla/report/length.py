@@ -6,11 +6,13 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 
+from specla.report.escape import bold
 from specla.report.evidence import interval_text, passed_decodes
-from specla.report.load import LENGTH_SERIES, rows_of
+from specla.report.frames import LENGTH_SERIES
+from specla.report.load import rows_of
 from specla.report.panels import shared_legend
 from specla.report.plots import MOST_PANELS, named
-from specla.report.style import Plot, canvas, house_rules, line_look, spread_of
+from specla.report.style import Plot, canvas, house_rules, legend_text, line_look, panel_title, spread_of
 from specla.report.tables import Section, by_number, markdown, verify_rank
 
 
@@ -57,7 +59,7 @@ def length_plot(section: Section) -> Plot | None:
             axes.axhline(1.0, color="black", lw=1, ls=(0, (4, 2)))
             axes.grid()
             axes.set_ylim(0, top * 1.08)
-            axes.set_title(panel, loc="left", fontweight="bold")
+            panel_title(axes, panel, columns)
             levels = sorted(int(level) for level in cells.levels.unique())
             axes.set_xticks(levels if len(levels) <= 10 else levels[:: -(-len(levels) // 10)])
             axes.set_xlabel("draft levels")
@@ -87,7 +89,9 @@ def length_plot(section: Section) -> Plot | None:
 def _length_line(axes: Axes, part: pd.DataFrame, look: dict[str, Any], name: str) -> None:
     if part.empty:
         return
-    axes.errorbar(part.levels, part.speedup, yerr=spread_of(part.speedup, part.low, part.high), label=name, **look)
+    axes.errorbar(
+        part.levels, part.speedup, yerr=spread_of(part.speedup, part.low, part.high), label=legend_text(name), **look
+    )
     best = part[part.best]
     axes.plot(best.levels, best.speedup, ls="none", marker="o", ms=10, mfc="none", mec=look["color"], mew=1.3)
 
@@ -115,7 +119,7 @@ def length_markdown(section: Section) -> str:
         for level in levels:
             row = by_level.get(level)
             text = interval_text(row.speedup, row.low, row.high) if row is not None else "-"
-            shown.append(f"**{text}**" if row is not None and row.best else text)
+            shown.append(bold(text) if row is not None and row.best else text)
         rows.append([str(place), str(line), *shown])
     return markdown(("drafts", "method", *(f"{level} level{'s' * (level != 1)}" for level in levels)), rows)
 

@@ -4,11 +4,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from specla.report.claims import Judged
+from specla.report.escape import NAME, SENTENCE, bold, for_markdown, shown
 from specla.report.evidence import with_drafts_only
 from specla.report.kernel_appendix import appendix
 from specla.report.kernel_tables import HEADINGS, kernel_markdown
 from specla.report.length import length_markdown
-from specla.report.load import Loaded, Run
+from specla.report.load import DAMAGED, Loaded, Run
 from specla.report.reading import bullet_list, claim_sentences, conditions, section_sentences, unmeasured_sentences
 from specla.report.style import Plot
 from specla.report.tables import MEASURED, Section, claims_markdown, speed_markdown
@@ -39,13 +40,14 @@ def report_markdown(
     loaded: Loaded, judged: Sequence[Judged], parts: Sequence[tuple[Section, Sequence[Plot]]], status: str
 ) -> str:
     """The whole report as Markdown; the pictures lie beside it."""
-    text = f"# SpecLA: measured beside claimed\n\nStatus: **{status}**. {_covers(loaded)}\n\n"
+    text = f"# SpecLA: measured beside claimed\n\nStatus: **{status}**. {for_markdown(_covers(loaded))}\n\n"
+    text += _warning(loaded)
     text += f"## Claims\n\n{claims_markdown(judged)}\n{_VERDICTS}\n"
     text += "## Reading\n\n"
     if beside := claim_sentences(judged):
         text += bullet_list(beside) + ("\n" if len(parts) > 1 else "")
     for section, _ in parts:
-        heading = f"**{section.title}**\n\n" if len(parts) > 1 else ""
+        heading = f"{bold(section.title)}\n\n" if len(parts) > 1 else ""
         text += heading + bullet_list(section_sentences(section, loaded)) + ("\n" if heading else "")
     text += bullet_list(unmeasured_sentences(loaded)) + "\n"
     text += "".join(_section_text(section, plots, loaded) for section, plots in parts)
@@ -56,7 +58,7 @@ def report_markdown(
 
 def _section_text(section: Section, plots: Sequence[Plot], loaded: Loaded) -> str:
     """One setting: its decodes, then each ablation of one operation, every part with its tables and pictures."""
-    text = f"## {section.title}\n\n"
+    text = f"## {for_markdown(section.title)}\n\n"
     several = len(section.cells) and len(section.kernels)
     if len(section.cells):
         text += "### End to end\n\n" if several else ""
@@ -81,10 +83,18 @@ def _section_text(section: Section, plots: Sequence[Plot], loaded: Loaded) -> st
     return text
 
 
+def _warning(loaded: Loaded) -> str:
+    """What is missing, damaged or foreign in the records, before any figure is read; empty where nothing is."""
+    if not loaded.notes:
+        return ""
+    lines = bullet_list(f"Partial: {note}." for note in loaded.notes)
+    return f"{bold(DAMAGED)}\n\n{lines}\n"
+
+
 def _covers(loaded: Loaded) -> str:
     decodes = loaded.cells[~loaded.cells.kernel & (loaded.cells.status == "passed")]
     synthetic = int(with_drafts_only(decodes).synthetic.sum())
-    runs = ", ".join(run.name for run in loaded.runs)
+    runs = ", ".join(shown(run.name) for run in loaded.runs)
     count, of = int(loaded.cells.status.isin(MEASURED).sum()), len(loaded.cells)
     told = f"{of} cells from {runs}." if count == of else f"{count} of {of} cells were measured, from {runs}."
     have, say = ("has", "says") if synthetic == 1 else ("have", "say")
@@ -94,19 +104,18 @@ def _covers(loaded: Loaded) -> str:
 
 
 def _picture(plot: Plot) -> str:
-    image = f"![{plot.title}]({plot.name}.png)"
-    return f"{image}\n\n{plot.note} Figures: [{plot.name}.csv]({plot.name}.csv)\n\n"
+    image = f"![{for_markdown(plot.title)}]({plot.name}.png)"
+    return f"{image}\n\n{for_markdown(plot.note)} Figures: [{plot.name}.csv]({plot.name}.csv)\n\n"
 
 
 def _run_text(run: Run) -> str:
     """One run's machine and code; what was not recorded is said to be so."""
-    known = [
-        f"- {label}: {_value(run.env[key])}" for label, key in _FACTS if run.env.get(key) not in (None, "", {}, [])
-    ]
+    told = {label: run.env[key] for label, key in _FACTS if run.env.get(key) not in (None, "", {}, [])}
+    known = [f"- {label}: {for_markdown(_value(value), SENTENCE)}" for label, value in told.items()]
     lost = [label for label, key in _FACTS if key in _EXPECTED and run.env.get(key) is None]
     if lost:
         known.append(f"- not recorded: {', '.join(lost)}")
-    return f"### {run.name}\n\n" + "\n".join(known) + "\n"
+    return f"### {for_markdown(run.name, NAME)}\n\n" + "\n".join(known) + "\n"
 
 
 def _value(value: Any) -> str:

@@ -11,7 +11,17 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullFormatter
 
-from specla.report.style import BLACK, LINES, SERIES_COLOURS, canvas, line_look, spread_of
+from specla.report.style import (
+    BLACK,
+    LINES,
+    SERIES_COLOURS,
+    canvas,
+    legend_columns,
+    legend_text,
+    line_look,
+    panel_title,
+    spread_of,
+)
 from specla.report.tables import VERIFY_ORDER, by_number
 
 RECOVER_ORDER = ("replay_tokens", "replay_cached", "snapshot", "factors", "factors_deferred", "factors_lazy")
@@ -108,7 +118,7 @@ def draw_grid(
     flat = [axes for line in lines for axes in line]
     for axes, (batch, name) in zip(flat, grid.places(), strict=True):
         here = cells[(cells.batch == batch) & (cells[column] == name)]
-        axes.set_title(grid.title(batch, name), loc="left", fontweight="bold")
+        panel_title(axes, grid.title(batch, name), columns)
         if here.empty:
             axes.set_axis_off()
             axes.text(0.5, 0.5, "not measured", transform=axes.transAxes, ha="center", color="#777777", style="italic")
@@ -131,7 +141,7 @@ def time_lines(axes: Axes, cells: pd.DataFrame, lines: Mapping[str, dict[str, An
         part = cells[cells.label == label].sort_values([at, "cell"])
         if len(part):
             spread = spread_of(part.time_us, part.time_low_us, part.time_high_us)
-            axes.errorbar(part[at], part.time_us, yerr=spread, label=label, **look)
+            axes.errorbar(part[at], part.time_us, yerr=spread, label=legend_text(label), **look)
     floor = cells[cells.floor_us > 0].groupby(at).floor_us.min()
     if len(floor):
         dashed: dict[str, Any] = {"color": BLACK, "lw": 1.2, "ls": (0, (4, 2)), "label": FLOOR}
@@ -173,7 +183,7 @@ def shared_legend(figure: Figure, axes: Sequence[Axes], most: int = 4) -> None:
         for handle, label in zip(*one.get_legend_handles_labels(), strict=True):
             found.setdefault(label, handle)
     if found:
-        rows = math.ceil(len(found) / most)
+        rows = math.ceil(len(found) / legend_columns(list(found), most))
         last = [label for label in found if label in (FLOOR, AT_ONCE)]
         names = [label for label in found if label not in last] + last
         figure.legend(

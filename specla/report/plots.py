@@ -1,7 +1,6 @@
 """The bars of a report: speedup by method, and where a step's time goes. Curves are in `curves`."""
 
 from collections.abc import Sequence
-from textwrap import fill
 from typing import Any
 
 import numpy as np
@@ -12,13 +11,13 @@ from matplotlib.ticker import MaxNLocator, StrMethodFormatter
 
 from specla.report.evidence import passed_decodes
 from specla.report.load import rows_of
-from specla.report.style import SPLIT_COLOURS, Plot, canvas, colour_of, house_rules
+from specla.report.style import SPLIT_COLOURS, Plot, canvas, colour_of, house_rules, panel_title, row_text
 from specla.report.tables import Section, by_number
 
 MOST_ROWS = 45
 MOST_PANELS = 3
-_TITLE_LETTERS = 34
-"""Of a line of a panel's title: three panels stand side by side."""
+_NAMED = 6
+"""Of the panels that are not drawn."""
 _ROW_INCHES = 0.185
 _HEAD = "\0"  # opens the key of a row that is a group's heading, so that it is never a method's name
 
@@ -52,7 +51,7 @@ def speedup_plot(section: Section) -> Plot | None:
         figure, grid = canvas(0.55 + _ROW_INCHES * len(rows), title, note, 1, len(panels))
         limit = float(np.nanmax(passed[["speedup", "high"]].to_numpy(dtype=float))) * 1.17
         for place, (axes, panel) in enumerate(zip(grid[0], panels, strict=True)):
-            _frame_rows(axes, rows, panel, labelled=place == 0)
+            _frame_rows(axes, rows, panel, len(panels), labelled=place == 0)
             _speed_bars(axes, cells[cells.panel == panel], rows, limit)
             axes.set_xlim(0, max(limit, 1.1))
             axes.set_xlabel("speedup to AR (x)")
@@ -103,12 +102,12 @@ def _bar_rows(cells: pd.DataFrame) -> list[tuple[str, str]]:
     return rows
 
 
-def _frame_rows(axes: Axes, rows: Sequence[tuple[str, str]], panel: str, labelled: bool) -> None:
-    """One line a row, group headings in bold beside the axis."""
+def _frame_rows(axes: Axes, rows: Sequence[tuple[str, str]], panel: str, columns: int, labelled: bool) -> None:
+    """One line a row, group headings in bold beside the axis; `columns` panels stand side by side."""
     axes.set_ylim(len(rows) - 0.4, -0.6)
     axes.set_yticks(range(len(rows)))
     if labelled:
-        axes.set_yticklabels([tree if method == _HEAD else method for tree, method in rows])
+        axes.set_yticklabels([row_text(tree if method == _HEAD else method) for tree, method in rows])
         for label, (_, method) in zip(axes.get_yticklabels(), rows, strict=True):
             if method == _HEAD:
                 label.set_fontweight("bold")
@@ -116,7 +115,7 @@ def _frame_rows(axes: Axes, rows: Sequence[tuple[str, str]], panel: str, labelle
         axes.set_yticklabels([])
     axes.tick_params(axis="y", length=0)
     axes.grid(axis="x")
-    axes.set_title(fill(panel, _TITLE_LETTERS), loc="left", fontweight="bold")
+    panel_title(axes, panel, columns, max(len(row_text(name)) for row in rows for name in row if name != _HEAD))
 
 
 def _speed_bars(axes: Axes, cells: pd.DataFrame, rows: Sequence[tuple[str, str]], limit: float) -> None:
@@ -173,7 +172,7 @@ def split_plot(section: Section) -> Plot | None:
         figure, grid = canvas(0.85 + _ROW_INCHES * len(rows), title, note, 1, len(panels))
         limit = float(cells[parts].sum(axis=1).max()) * 1.14
         for place, (axes, panel) in enumerate(zip(grid[0], panels, strict=True)):
-            _frame_rows(axes, rows, panel, labelled=place == 0)
+            _frame_rows(axes, rows, panel, len(panels), labelled=place == 0)
             _split_bars(axes, cells[cells.panel == panel], rows, limit)
             axes.set_xlim(0, limit)
             axes.set_xlabel("time per step (us)")
@@ -203,7 +202,8 @@ def _split_bars(axes: Axes, cells: pd.DataFrame, rows: Sequence[tuple[str, str]]
 def hidden_panels(cells: pd.DataFrame, panels: Sequence[str]) -> str:
     """What is not drawn, as a sentence; empty where everything is."""
     hidden = sorted(set(cells.panel.astype(str)) - set(panels), key=by_number)
-    return f" In the CSV alone: {'; '.join(hidden)}." if hidden else ""
+    more = f"; {len(hidden) - _NAMED} more" if len(hidden) > _NAMED else ""
+    return f" In the CSV alone: {'; '.join(hidden[:_NAMED])}{more}." if hidden else ""
 
 
 def _synthetic_note(cells: pd.DataFrame) -> str:

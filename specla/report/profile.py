@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from specla.bench.model_labels import identity_of, model_labels
 from specla.bench.profile import SCHEMA
 from specla.bench.record import Record
 from specla.bench.stats import alpha_by_rank
@@ -28,7 +29,7 @@ def profile_of(records: Iterable[Record], words: Sequence[str]) -> dict[str, Any
         if counted and not record.synthetic and set(words) <= set(record.overrides):
             # Strategies that verify the same drafts of the same texts accept the same.
             key = (record.method.drafter, record.method.topology, record.workload, record.batch, record.sampling)
-            found.setdefault((*key, record.model, record.dtype), record)
+            found.setdefault((*key, identity_of(record), record.dtype), record)
     if not found:
         asked = f" with {' '.join(words)}" if words else ""
         raise SpeclaError(f"profile: this run has no decode by a real drafter{asked}; an oracle's acceptance is none")
@@ -57,7 +58,7 @@ def _profile(record: Record) -> dict[str, Any]:
         "schema": SCHEMA,
         "alpha": alpha,
         "offered": offered,
-        "model": record.model,
+        "model": model_labels([record])[0],
         "drafter": record.method.drafter,
         "topology": record.method.topology,
         "workload": record.workload,

@@ -11,6 +11,7 @@ from specla.bench.stats import NO_INTERVAL, step_us
 from specla.report.acceptance import even_text
 from specla.report.batch_plot import batch_sentences
 from specla.report.claims import Judged
+from specla.report.escape import for_markdown
 from specla.report.evidence import break_even_of, describe, interval_text, passed_decodes, sweeps
 from specla.report.length import length_sentences
 from specla.report.load import SETTING, Loaded, rows_of
@@ -199,18 +200,19 @@ def _gate(section: Section) -> list[str]:
     told = f"Losslessness: {len(exact)} cells exact"
     if len(near):
         told += f", {len(near)} with near ties ({near.near_ties.sum()} of {near.gate_positions.sum()} positions)"
+        worst = near.worst_tie.max()
+        told += "" if pd.isna(worst) else f", the worst at {worst:.2f} of its bound"
     return [told + "."]
 
 
 def unmeasured_sentences(loaded: Loaded) -> list[str]:
-    """What failed, was inconclusive, does not apply or is missing."""
+    """What failed, was inconclusive or does not apply; what is missing stands at the report's top."""
     told = []
     words = {"failed": "failed", "inconclusive": "ended inconclusive", "not_applicable": "not applicable"}
     for status, said in words.items():
         cells = loaded.cells[loaded.cells.status == status]
         if len(cells):
             told.append(f"{_count(len(cells))} {said}: {_reasons(cells)}.")
-    told += [f"Partial: {note}." for note in loaded.notes]
     if loaded.repeated:
         told.append(f"{_count(loaded.repeated)} measured in more than one run; the newest counts.")
     return told
@@ -242,5 +244,5 @@ def _named(row: Any) -> str:
 
 
 def bullet_list(sentences: Iterable[str]) -> str:
-    """Markdown bullets."""
-    return "".join(f"- {sentence}\n" for sentence in sentences)
+    """Markdown bullets, a sentence each, in which data is shown as it stands."""
+    return "".join(f"- {for_markdown(sentence)}\n" for sentence in sentences)

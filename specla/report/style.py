@@ -1,9 +1,9 @@
 """How every plot looks: colours that the colour-blind tell apart (Okabe and Ito), sizes for a page 880 pixels wide."""
 
-import textwrap
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from textwrap import fill, wrap
 from typing import Any
 
 import matplotlib
@@ -14,9 +14,16 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
+from matplotlib.text import Text
+
+from specla.report.escape import for_figure
 
 WIDTH_INCHES = 8.0
 DPI = 160
+ROW_LETTERS = 52
+"""Of what stands beside a row."""
+LEGEND_LETTERS = 118
+"""Of a line of a legend below its panels, its lines and markers aside."""
 BLACK, ORANGE, SKY, GREEN, YELLOW, BLUE, VERMILION, PURPLE = (
     *("#000000", "#E69F00", "#56B4E9", "#009E73", "#F0E442", "#0072B2", "#D55E00", "#CC79A7"),
 )
@@ -49,9 +56,13 @@ _LINE_MARKERS = {
     **{"auto": "X", "replay_tokens": "o", "replay_cached": "v", "snapshot": "P", "factors": "s"},
     **{"factors_deferred": "^", "factors_lazy": "D"},
 }
+_TEXT_WIDTH = 0.98
+"""Of the page, for its heading."""
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
 LINES = ("-", "--", "-.", ":")
 _RULES: Any = {
+    # Names and categories are data: a dollar sign in them begins no formula.
+    "text.parse_math": False,
     "font.size": 8.5,
     "axes.titlesize": 9,
     "axes.labelsize": 8.5,
@@ -113,17 +124,54 @@ def canvas(
         columns: of panels.
         widths: of the columns, in proportion; None makes them equal.
     """
-    bold, plain = textwrap.wrap(title, 95), textwrap.wrap(note, 134)
+    bold, plain = wrap(for_figure(title), 95), wrap(for_figure(note), 134)
     head = 0.12 + 0.19 * len(bold) + 0.16 * len(plain)
     total = height + head
     figure = Figure(figsize=(WIDTH_INCHES, total))
     FigureCanvasAgg(figure)
     figure.set_layout_engine(ConstrainedLayoutEngine(rect=(0.005, 0.01, 0.985, 1 - head / total - 0.015)))
-    figure.text(0.012, 1 - 0.07 / total, "\n".join(bold), va="top", fontsize=10.5, fontweight="bold", linespacing=1.25)
     below = 1 - (0.09 + 0.19 * len(bold)) / total
-    figure.text(0.012, below, "\n".join(plain), va="top", fontsize=8, color="#444444", linespacing=1.25)
+    look: dict[str, Any] = {"va": "top", "linespacing": 1.25}
+    heading = figure.text(0.012, 1 - 0.07 / total, "\n".join(bold), fontsize=10.5, fontweight="bold", **look)
+    _fit(heading, figure)
+    _fit(figure.text(0.012, below, "\n".join(plain), fontsize=8, color="#444444", **look), figure)
     grid = figure.subplots(rows, columns, squeeze=False, width_ratios=widths)
     return figure, [list(line) for line in grid]
+
+
+def _fit(text: Text, figure: Figure) -> None:
+    """Lines are broken by their letters: those of wide ones are drawn smaller."""
+    width = text.get_window_extent().width / figure.bbox.width
+    if width > _TEXT_WIDTH:
+        text.set_fontsize(float(text.get_fontsize()) * _TEXT_WIDTH / width)
+
+
+def row_text(text: str) -> str:
+    """What stands beside a row, however long it was: the panels keep most of the page's width."""
+    return for_figure(text, ROW_LETTERS)
+
+
+def legend_text(text: str) -> str:
+    """An entry of a legend below its panels, however long it was."""
+    return for_figure(text, LEGEND_LETTERS)
+
+
+def panel_title(axes: Axes, text: str, columns: int = 1, beside: int = 0) -> None:
+    """What stands above one of so many panels side by side, in lines that do not reach into the next.
+
+    Args:
+        axes: of the panel.
+        text: of any length.
+        columns: of panels.
+        beside: letters of what stands to the left of them all.
+    """
+    letters = int(102 - 0.75 * beside) // columns
+    axes.set_title(fill(for_figure(text, 2 * ROW_LETTERS), letters), loc="left", fontweight="bold")
+
+
+def legend_columns(labels: Sequence[str], most: int) -> int:
+    """How many entries of a legend the page's width has room for, side by side."""
+    return max(1, min(most, len(labels), LEGEND_LETTERS // max(map(len, labels), default=1)))
 
 
 def colour_of(verify: str, place: int = 0) -> str:

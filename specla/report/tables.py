@@ -8,6 +8,7 @@ from typing import Any
 import pandas as pd
 
 from specla.report.claims import Judged
+from specla.report.escape import Markdown, bold, file_names, for_markdown
 from specla.report.evidence import interval_text, with_drafts_only
 from specla.report.load import SETTING, Loaded, rows_of
 
@@ -45,10 +46,12 @@ def sections(loaded: Loaded) -> list[Section]:
     """One section for each device, model and dtype, those with decodes first."""
     groups = [(key, group) for key, group in loaded.cells.groupby(list(SETTING), sort=True)]
     groups.sort(key=lambda pair: bool(pair[1].kernel.all()))
+    titles = [f"{device}, {model}, {dtype}" for (device, model, dtype), _ in groups]
+    slugs = file_names(titles) if len(titles) > 1 else {}
     found = []
     for key, group in groups:
         device, model, dtype = (str(part) for part in key)
-        slug = re.sub(r"[^a-z0-9]+", "-", f"{device}-{model}-{dtype}".lower()).strip("-") if len(groups) > 1 else ""
+        slug = slugs.get(f"{device}, {model}, {dtype}", "")
         kernels = _operations(group[group.kernel])
         ratios = loaded.ratios[loaded.ratios.cell.isin(kernels.cell)]
         found.append(Section(device, model, dtype, slug, _labelled(group[~group.kernel]), kernels, ratios))
@@ -171,7 +174,7 @@ def claims_markdown(judged: Sequence[Judged]) -> str:
     for one in judged:
         name = f"{one.claim.id} {one.claim.part}".strip()
         why = f": {one.barred}" if one.barred else ""
-        verdict = f"**{one.verdict}**" if one.verdict != "not_measured" else f"not_measured{why}"
+        verdict = bold(one.verdict) if one.verdict != "not_measured" else f"not_measured{why}"
         cells = (name, one.claim.claimed, measured_text(one), one.claim.baseline, verdict, one.method, one.device)
         rows.append([*cells, "; ".join(one.differs)])
     return markdown(("id", "claimed", "measured", "against", "verdict", "judged by", "device", "differs"), rows)
@@ -228,13 +231,13 @@ def speed_markdown(section: Section, most: int = 30) -> str:
 def _speed_row(row: Any) -> list[str]:
     speedup = "1 (baseline)" if row.baseline else interval_text(row.speedup, row.low, row.high)
     marks = [mark for mark, on in (("synthetic", row.synthetic), ("inconclusive", row.status != "passed")) if on]
-    lossless = {"near_tie": f"near_tie ({row.near_ties})"}.get(row.lossless, row.lossless or "-")
+    lossless = tie_text(row.near_ties, row.worst_tie) if row.lossless == "near_tie" else row.lossless or "-"
     return [
         row.verify + (f" ({row.engine})" if row.engine != "specla" else ""),
         row.recover if row.recover != "none" else "-",
         f"{row.drafter} {row.asked}".strip() if row.drafter != "none" else "-",
         row.topology if row.topology != "root" else "-",
-        speedup + (f" *{', '.join(marks)}*" if marks else ""),
+        Markdown(speedup + (f" *{', '.join(marks)}*" if marks else "")),
         number(row.tok_s, 1),
         "-" if pd.isna(row.mbu) else f"{100 * row.mbu:.0f} %",
         number(row.tau, 2),
@@ -243,13 +246,19 @@ def _speed_row(row: Any) -> list[str]:
     ]
 
 
+def tie_text(count: int, worst: float | None) -> str:
+    """'near_tie (2, the worst at 0.31 of its bound)'; older records do not say how near."""
+    near = "" if worst is None or pd.isna(worst) else f", the worst at {worst:.2f} of its bound"
+    return f"near_tie ({count}{near})"
+
+
 def number(value: float | None, digits: int) -> str:
     """A figure, or '-' where there is none."""
     return "-" if value is None or pd.isna(value) else f"{value:.{digits}f}"
 
 
 def markdown(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A Markdown table; a bar within a cell is escaped."""
-    lines = ["| " + " | ".join(heads) + " |", "|" + "---|" * len(heads)]
-    lines += ["| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in rows]
+    """A Markdown table, its text escaped where it is not `Markdown` already."""
+    lines = ["| " + " | ".join(map(for_markdown, heads)) + " |", "|" + "---|" * len(heads)]
+    lines += ["| " + " | ".join(map(for_markdown, row)) + " |" for row in rows]
     return "\n".join(lines) + "\n"

@@ -7,6 +7,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.patches import Rectangle
 
+from specla.report.escape import for_figure
 from specla.report.load import rows_of
 from specla.report.operations import AUTO_ASIDE, measured, winners
 from specla.report.panels import (
@@ -20,7 +21,7 @@ from specla.report.panels import (
     time_lines,
 )
 from specla.report.plots import named
-from specla.report.style import Plot, canvas, colour_of, house_rules, pale
+from specla.report.style import Plot, canvas, colour_of, house_rules, pale, panel_title
 from specla.report.tables import Section
 
 _SHORT = {"sequential_replay": "replay", "naive_batched": "naive", "parent_pointer": "pointer"}
@@ -109,7 +110,7 @@ def winner_plot(section: Section) -> Plot | None:
         for place, (axes, panel) in enumerate(zip(flat, panels, strict=True)):
             here = found[found.panel == panel]
             _winner_cells(axes, here, batches, sizes[place] if not beside else sum(sizes))
-            axes.set_title(panel, loc="left", fontweight="bold")
+            panel_title(axes, panel, len(panels) if beside else 1)
             axes.set_ylabel("batch" if place == 0 or not beside else "")
             axes.set_xlabel("nodes, root included" if place == len(panels) - 1 or beside else "", loc="left")
     return Plot(
@@ -133,7 +134,7 @@ def winner_title(found: pd.DataFrame) -> str:
 
 def _short(name: str, most: int) -> str:
     """A strategy's name in at most `most` letters."""
-    shown = _SHORT.get(name, name.replace("_", " "))
+    shown = _SHORT.get(name, for_figure(name.replace("_", " ")))
     return shown if len(shown) <= most else shown[: most - 1].rstrip() + "\u2026"
 
 

@@ -1,11 +1,16 @@
 """The byte-level BPE tokenizer of the bundled model."""
 
 from collections.abc import Iterable
+from pathlib import Path
 
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 
+from specla.models.tokenizer import read_tokenizer
+
 END_OF_TEXT = "<|endoftext|>"
 END_OF_TEXT_ID = 0
+MOST_TOKENS = 1 << 16
+"""In a corpus, whose ids are uint16."""
 # A word takes along the one sign or space before it; a digit always stands alone; of many spaces a word gets the last.
 _WORDS = r"[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
 
@@ -41,7 +46,7 @@ def train_tokenizer(texts: Iterable[str], vocab_size: int) -> Tokenizer:
 
 
 def load_tokenizer(path: str) -> Tokenizer:
-    """Read a tokenizer.json; like a newly trained one it takes '<|endoftext|>' in a text for plain text."""
-    tokenizer = Tokenizer.from_file(path)
+    """Read a corpus' tokenizer.json; like a newly trained one it takes '<|endoftext|>' in a text for plain text."""
+    tokenizer = read_tokenizer(Path(path), MOST_TOKENS)
     tokenizer.encode_special_tokens = True
     return tokenizer

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from specla.errors import SpeclaError
+from specla.train.bpe import MOST_TOKENS
 from specla.train.sources import TEXT_CATEGORIES, TextSource
 
 Progress = Callable[[str, int, int], None]
@@ -43,9 +44,9 @@ class CorpusOptions:
                 raise SpeclaError(
                     f"source {source.name!r}: category {source.category!r}: use {', '.join(TEXT_CATEGORIES)}"
                 )
-        if not 258 <= self.vocab_size <= 65536:
+        if not 258 <= self.vocab_size <= MOST_TOKENS:
             raise SpeclaError(
-                f"corpus.vocab_size={self.vocab_size}: use 258 to 65536 (256 bytes, end of text, one merge)"
+                f"corpus.vocab_size={self.vocab_size}: use 258 to {MOST_TOKENS} (256 bytes, end of text, one merge)"
             )
         if not 0 < self.heldout_share < 0.5:
             raise SpeclaError(f"corpus.heldout_share={self.heldout_share}: use a share above 0 and below 0.5")

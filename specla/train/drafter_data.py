@@ -1,7 +1,6 @@
 """What a drafter trains on: the corpus, the target's own text from prompts of the corpus, and held-out text."""
 
 import dataclasses
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,9 +10,11 @@ import torch
 from torch import Tensor
 
 from specla.errors import SpeclaError
+from specla.models.drafter_checkpoint import require_order
 from specla.models.gated_deltanet import GatedDeltaNetLM
 from specla.ops.sampling import Sampling
-from specla.train.loop import load_checkpoint, save_checkpoint
+from specla.train.corpus_files import heldout_texts, training_tokens
+from specla.train.saved import damaged, load_checkpoint, save_checkpoint
 from specla.train.selftext import continued
 
 if TYPE_CHECKING:
@@ -42,8 +43,8 @@ class DrafterData:
         self, target: GatedDeltaNetLM, digest: str, options: "DrafterOptions", tick: Callable[[float], None]
     ) -> None:
         self.options, self._target, self._digest, self._tick = options, target, digest, tick
-        self.tokens = load_tokens(options.corpus, options.sequence_length, target.config.vocab_size)
-        heldout = _heldout_prompts(options)
+        self.tokens = training_tokens(options.corpus, options.sequence_length, target.config.vocab_size)
+        heldout = _heldout_prompts(options, target.config.vocab_size)
         options.out.mkdir(parents=True, exist_ok=True)
         content = self._texts(heldout)
         self.own: Tensor = content["own"].to(options.device)
@@ -63,7 +64,23 @@ class DrafterData:
         if content is None:
             content = {**self._write(heldout), "identity": self._identity()}
             save_checkpoint(path, content)
+        self._require_whole(path, content, heldout)
         return content
+
+    def _require_whole(self, path: Path, content: dict[str, Any], heldout: dict[str, Tensor]) -> None:
+        """Raise SpeclaError for texts that no run can have written."""
+        size, length = self._target.config.vocab_size, self.options.sequence_length
+        held = content.get("heldout")
+        if not isinstance(held, dict) or held.keys() != heldout.keys():
+            raise damaged(path, "its held-out texts are not those of the corpus")
+        shapes = {name: (len(rows), length) for name, rows in heldout.items()}
+        texts = [(content.get("own"), (self.options.own_texts, length)), *((held[name], shapes[name]) for name in held)]
+        for rows, shape in texts:
+            if not isinstance(rows, Tensor) or rows.shape != shape or rows.dtype != torch.int32:
+                raise damaged(path, f"it does not hold texts of {length} tokens")
+            if rows.numel() and not 0 <= int(rows.min()) <= int(rows.max()) < size:
+                raise damaged(path, f"it has tokens beyond the target's {size}")
+        require_order(content.get("order"), size, str(path))
 
     def _write(self, heldout: dict[str, Tensor]) -> dict[str, Any]:
         options = self.options
@@ -112,39 +129,17 @@ class DrafterData:
         return torch.cat((self.own[rows.to(device)], self.tokens[index.to(device)])).long()
 
 
-def load_tokens(corpus: Path, sequence_length: int, vocab_size: int) -> Tensor:
-    """A corpus' tokens to train on, int32 since a GPU cannot index with uint16.
-
-    Raises:
-        SpeclaError: there are none, too few, or some that the vocabulary does not have.
-    """
-    path = corpus / "train.npy"
-    if not path.exists():
-        raise SpeclaError(f"corpus={corpus}: no train.npy there; make it with `specla train corpus`")
-    tokens = np.load(path)
-    if len(tokens) <= sequence_length + 1:
-        raise SpeclaError(f"{path}: {len(tokens)} tokens, fewer than one sequence of {sequence_length}")
-    if int(tokens.max()) >= vocab_size:
-        raise SpeclaError(f"{path}: token {int(tokens.max())} does not fit the target's vocabulary of {vocab_size}")
-    return torch.from_numpy(tokens.astype(np.int32))
-
-
-def _heldout_prompts(options: "DrafterOptions") -> dict[str, Tensor]:
+def _heldout_prompts(options: "DrafterOptions", vocab_size: int) -> dict[str, Tensor]:
     """By category, [rows, own_prompt] int64 from held-out documents, about as many of each.
 
     Raises:
         SpeclaError: no held-out text, or too little of it to say anything about acceptance.
     """
-    index_path, tokens_path = options.corpus / "heldout.json", options.corpus / "heldout.npy"
-    if not (index_path.exists() and tokens_path.exists()):
-        raise SpeclaError(f"corpus={options.corpus}: no held-out text there; make it with `specla train corpus`")
-    index, tokens = json.loads(index_path.read_text(encoding="utf-8")), np.load(tokens_path)
     by_category: dict[str, list[np.ndarray]] = {}
-    for document in index["documents"]:
+    for text in heldout_texts(options.corpus, vocab_size):
         # Without the end of the text: a prompt that begins with another document is none.
-        part = tokens[document["start"] : document["start"] + document["tokens"] - 1]
-        whole = len(part) // options.own_prompt * options.own_prompt
-        by_category.setdefault(document["category"], []).extend(part[:whole].reshape(-1, options.own_prompt))
+        whole = (len(text.tokens) - 1) // options.own_prompt * options.own_prompt
+        by_category.setdefault(text.category, []).extend(text.tokens[:whole].reshape(-1, options.own_prompt))
     found = {name: rows for name, rows in sorted(by_category.items()) if rows}
     each = -(-options.heldout_texts // max(1, len(found)))
     random = np.random.default_rng([options.seed, 3])

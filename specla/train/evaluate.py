@@ -1,6 +1,5 @@
 """Bits per byte on held-out text, by category: what a target is judged by."""
 
-import json
 import math
 from pathlib import Path
 
@@ -9,8 +8,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from specla.errors import SpeclaError
 from specla.models.gated_deltanet import GatedDeltaNetLM
+from specla.train.corpus_files import heldout_texts
 
 _SEQUENCE, _BATCH = 1024, 8
 
@@ -21,17 +20,11 @@ def bits_per_byte(model: GatedDeltaNetLM, corpus: Path) -> dict[str, float]:
 
     Documents of a category are read one after another in windows of 1,024 tokens, each without the one before.
     """
-    index_path, tokens_path = corpus / "heldout.json", corpus / "heldout.npy"
-    if not (index_path.exists() and tokens_path.exists()):
-        raise SpeclaError(f"corpus={corpus}: no held-out text there; make the corpus with `specla train corpus`")
-    index, tokens = json.loads(index_path.read_text(encoding="utf-8")), np.load(tokens_path)
     spans: dict[str, list[np.ndarray]] = {}
     sizes: dict[str, int] = {}
-    for document in index["documents"]:
-        spans.setdefault(document["category"], []).append(
-            tokens[document["start"] : document["start"] + document["tokens"]]
-        )
-        sizes[document["category"]] = sizes.get(document["category"], 0) + document["bytes"]
+    for text in heldout_texts(corpus, model.config.vocab_size):
+        spans.setdefault(text.category, []).append(text.tokens)
+        sizes[text.category] = sizes.get(text.category, 0) + text.size_bytes
     bits = {
         name: _bits(model, torch.from_numpy(np.concatenate(parts).astype(np.int64))) for name, parts in spans.items()
     }

@@ -11,7 +11,8 @@ from omegaconf.errors import OmegaConfBaseException
 
 from specla.bench.compose import composer
 from specla.bench.confdir import conf_dir, own_conf_dir
-from specla.bench.settings import ModelSettings, model_config
+from specla.bench.quoting import path_text
+from specla.bench.settings import IS_PATH, ModelSettings, model_config, paths
 from specla.bench.validate import nearest
 from specla.errors import SpeclaError
 from specla.models.checkpoint import ASSETS, resolve_folder
@@ -41,10 +42,10 @@ class SourceWords:
 class CorpusWords:
     """The keys of conf/train/corpus.yaml."""
 
-    recipe: str | None = None
-    packages: str = ""
+    recipe: str | None = field(default=None, metadata=IS_PATH)
+    packages: str = field(default="", metadata=IS_PATH)
     sources: list[SourceWords] = field(default_factory=list)
-    out: str = ""
+    out: str = field(default="", metadata=IS_PATH)
     vocab_size: int = 0
     heldout_share: float = 0.0
     arithmetic_share: float = 0.0
@@ -56,8 +57,8 @@ class CorpusWords:
 class TargetWords:
     """The keys of conf/train/target.yaml."""
 
-    corpus: str = ""
-    out: str = ""
+    corpus: str = field(default="", metadata=IS_PATH)
+    out: str = field(default="", metadata=IS_PATH)
     steps: int = 0
     batch_size: int = 0
     sequence_length: int = 0
@@ -77,10 +78,10 @@ class TargetWords:
 class DrafterWords:
     """The keys of conf/train/drafter.yaml."""
 
-    corpus: str = ""
-    out: str = ""
+    corpus: str = field(default="", metadata=IS_PATH)
+    out: str = field(default="", metadata=IS_PATH)
     steps: int = 0
-    start: str | None = None
+    start: str | None = field(default=None, metadata=IS_PATH)
     batch_size: int = 0
     sequence_length: int = 0
     depth: int = 0
@@ -135,7 +136,7 @@ def target_options(words: Sequence[str], config_dir: str | None = None) -> tuple
     model_settings, rest = _split_model(words, config_dir)
     read = _read("target", TargetWords, rest, config_dir)
     shape = model_config(model_settings)
-    config = replace(shape, bos_token_id=END_OF_TEXT_ID, eos_token_id=END_OF_TEXT_ID)
+    config = replace(shape, bos_token_id=END_OF_TEXT_ID, eos_token_id=(END_OF_TEXT_ID,))
     _at_least_one(read, "steps", "batch_size", "sequence_length", "save_every")
     return config, TargetOptions(**_placed(read))
 
@@ -198,16 +199,20 @@ def _read(name: str, schema: type[_Schema], words: Sequence[str], config_dir: st
     """The YAML of this name with the words on top, in the schema's types."""
     folders = [conf_dir()] if config_dir is None else [own_conf_dir(config_dir), conf_dir()]
     file = next(path for folder in folders if (path := folder / "train" / f"{name}.yaml").is_file())
-    keys = list(schema.__dataclass_fields__)  # type: ignore[attr-defined]
+    fields = schema.__dataclass_fields__  # type: ignore[attr-defined]
+    keys, path_keys, typed = list(fields), paths(fields), dict[str, str | None]()
     for word in words:
         key, equals, _ = word.partition("=")
         if not equals:
             raise SpeclaError(f"{word}: give KEY=VALUE")
         if key.split(".")[0].split("[")[0] not in keys:
             raise SpeclaError(f"no key {key!r}{nearest(key, keys)}")
+        if key in path_keys:
+            typed[key] = path_text(key, word.partition("=")[2])
+    others = [word for word in words if word.partition("=")[0] not in path_keys]
     try:
         merged: Any = OmegaConf.merge(
-            OmegaConf.structured(schema), OmegaConf.load(file), OmegaConf.from_dotlist(list(words))
+            OmegaConf.structured(schema), OmegaConf.load(file), OmegaConf.from_dotlist(others), typed
         )
         return OmegaConf.to_object(merged)  # type: ignore[return-value]
     except (OmegaConfBaseException, ValueError) as error:

@@ -8,11 +8,11 @@ from typing import Any
 from unittest.mock import patch
 
 from specla.bench.bandwidth import measure_bandwidth
+from specla.bench.lines import read_records
 from specla.bench.plan import plan
 from specla.bench.record import KernelSample, Record
 from specla.bench.run import Observer, prepare, run
 from specla.bench.settings import model_config
-from specla.bench.store import read_records
 from specla.bench.summary import Document
 from specla.models.config import GatedDeltaNetConfig
 

@@ -34,7 +34,7 @@ ORACLE = "drafter=oracle drafter.alpha=[[0.6,0.3]] topology=auto topology.nodes=
 
 
 def tally(offered: list[tuple[int, ...]], right: list[tuple[int, ...]]) -> Tally:
-    return Tally(offered[0][0], 0, 0, 0, (), (), tuple(offered), tuple(right))
+    return Tally(offered[0][0], offered[0][0], 0, 0, (), (), tuple(offered), tuple(right))
 
 
 @given(st.lists(st.floats(0.1, 9), min_size=1, max_size=9))

@@ -15,8 +15,8 @@ from specla.bench.cases.layers import RandomLayers
 from specla.bench.cases.operation import TOLERANCES, Operation, pair
 from specla.bench.cases.timing import Ready, interleave
 from specla.bench.clock import Clock, HostClock
+from specla.bench.lines import read_records
 from specla.bench.settings import MeasureSettings
-from specla.bench.store import read_records
 from specla.models.cost import ModelCost
 from specla.ops.recover.factors import CommitFactors
 from specla.ops.types import VerifyOutput

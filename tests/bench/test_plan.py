@@ -210,7 +210,7 @@ def test_every_other_pair_is_planned() -> None:
         ("topology.name=kary", "topology.name=kary: the name comes with the option; write topology=kary"),
         ("sampling=0.5", "sampling=0.5: give sampling.temperature or sampling.top_p"),
         ("sections=3", "no key 'sections'"),
-        ("seed=range(1,100000)", "99999 combinations, over 20000"),
+        ("seed=range(1,200) sampling.temperature=range(0,101)", "20099 combinations, over 20000"),
         ("model.path=${nope}", "Interpolation key 'nope' not found"),
     ],
 )

@@ -2,10 +2,13 @@
 
 import json
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from specla.bench.record import Lossless, Method, Record, Status, TopologyInfo, from_json, latest, to_json
 from specla.bench.tally import Counts
@@ -72,6 +75,120 @@ def test_a_damaged_line_names_file_line_and_field(line: str, says: str) -> None:
     assert "\n" not in str(caught.value)
 
 
+def unsigned(record: Record) -> dict[str, Any]:
+    """A line's data as earlier versions wrote it, without a checksum."""
+    data: dict[str, Any] = json.loads(to_json(record))
+    del data["sha256"]
+    return data
+
+
+def with_counts(**changes: Any) -> dict[str, Any]:
+    data = unsigned(decode_record(categories=("code", "prose")))
+    data["counts"].update(changes)
+    return data
+
+
+def with_sample(**changes: Any) -> dict[str, Any]:
+    data = unsigned(decode_record())
+    data["samples"][1].update(changes)
+    return data
+
+
+def with_rank(offered: Any, right: Any) -> dict[str, Any]:
+    data = unsigned(decode_record())
+    data["counts"].update(offered=offered, right=right)
+    return data
+
+
+@pytest.mark.parametrize(
+    ("data", "says"),
+    [
+        (with_counts(accepted=700), "record.counts: accepted 700, and 339 by category"),
+        (with_counts(accepted=700, by_category={}), "record.counts: accepted 700 of 600 drafted"),
+        (with_counts(steps=-200), r"counts.steps: expected a number from 0 on and below 1e15, found -200"),
+        (with_counts(steps=199, by_category={}), "emitted 539 tokens in 199 steps"),
+        (with_counts(emitted=540, by_category={}), "emitted 540 tokens in 200 steps that accepted 339"),
+        (with_counts(emitted=199, by_category={}), "emitted 199 tokens in 200 steps"),
+        (with_counts(reached=[200, 160], by_category={}), "of different lengths"),
+        (with_counts(reached=[200, 160, 113], by_category={}), "depth 3: 67 accepted of 113 .*, of 112 that could"),
+        (with_counts(reached=[159, 160, 112], by_category={}), "depth 1: 160 accepted of 159"),
+        (with_counts(accepted_at=[160, 112, 66], by_category={}), "accepted 339, and 338 by depth"),
+        (with_counts(accepted_at=[160, 112, -1]), r"accepted_at\[2\]: expected a number from 0 on"),
+        (with_rank([[200, 9]], [[9, 10]]), "depth 1: more drafts were right than were asked for"),
+        (with_rank([[200, 9]], [[9]]), "of different lengths"),
+        (with_sample(tokens=59), r"samples\[1\]: 59 tokens in 60 steps of 4 nodes and batch 1: 60 to 240 can be"),
+        (with_sample(tokens=241), r"samples\[1\]: 241 tokens in 60 steps"),
+        (with_sample(repeat=-1), r"samples\[1\].repeat: expected a number from 0 on"),
+        (with_sample(item=-1), r"samples\[1\].item: expected a number from 0 on"),
+        (with_sample(repeat=0, seconds=0.5), "a repeat has the same prompts twice"),
+        (with_sample(ar_seconds=0), r"samples\[1\].ar_seconds: expected a number above 0"),
+        ({**unsigned(decode_record()), "near_ties": 1001}, "1001 near ties in 1000 positions"),
+        ({**unsigned(decode_record()), "batch": 0}, "record.batch: expected a number above 0"),
+        ({**unsigned(decode_record()), "nodes": -4}, "record.nodes: expected a number above 0"),
+        ({**unsigned(decode_record()), "bytes": {"state": -1}}, "record.bytes.state: expected a number from 0 on"),
+        ({**unsigned(ar_record()), "samples": unsigned(ar_record())["samples"][:1] * 2}, "one is there twice"),
+    ],
+)
+def test_what_cannot_be_is_damage_without_a_checksum_too(data: dict[str, Any], says: str) -> None:
+    with pytest.raises(SpeclaError, match=says) as caught:
+        from_json(json.dumps(data), "records.jsonl:7")
+    assert str(caught.value).startswith("records.jsonl:7: record")
+
+
+def test_ar_is_timed_beside_several_blocks_of_methods() -> None:
+    """Only AR's record holds the same repeat of the same prompts more than once."""
+    ar, method = ar_record(noise=0.1), decode_record(noise=0.1)
+    again = ar_record(noise=0.1, seed=1).samples
+    assert len(replace(ar, samples=(*ar.samples, *again)).samples) == 10
+    with pytest.raises(SpeclaError, match="the same prompts twice"):
+        replace(method, samples=(*method.samples, *again))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda data: data["samples"][0].update(seconds=data["samples"][0]["seconds"] * 0.9),
+        lambda data: data["samples"].pop(),
+        lambda data: data.update(reason="none"),
+        lambda data: data.update(sha256="0" * 16),
+        lambda data: data.update(sha256=1),
+        lambda data: data["sampling"].update(temperature=math.inf),
+    ],
+)
+def test_a_changed_line_is_noticed(change: Any) -> None:
+    data = json.loads(to_json(decode_record()))
+    change(data)
+    with pytest.raises(SpeclaError, match=r"^records.jsonl:7: damaged record, changed since it was written"):
+        from_json(json.dumps(data), "records.jsonl:7")
+
+
+def test_a_line_of_an_earlier_version_has_no_checksum() -> None:
+    record = decode_record()
+    assert from_json(json.dumps(unsigned(record)), "x:1") == record
+    assert to_json(record).endswith('"}') and '"sha256":"' in to_json(record)[-30:]
+
+
+LINE = to_json(decode_record(repeats=1)).encode()
+
+
+@settings(deadline=None)
+@given(st.integers(0, len(LINE) - 1), st.integers(1, 255))
+def test_no_byte_of_a_line_can_change_what_it_says(at: int, by: int) -> None:
+    damaged = LINE[:at] + bytes([LINE[at] ^ by]) + LINE[at + 1 :]
+    said, found = "", None
+    try:
+        found = from_json(damaged.decode("utf-8", errors="replace"), "x:1")
+    except SpeclaError as error:
+        said = str(error)
+    assert (said.startswith("x:1: ") and "\n" not in said) or found == from_json(LINE.decode(), "x:1")
+
+
+def test_a_very_deep_line_is_damage() -> None:
+    for text in ("[" * 100_000, '{"schema":1,"reason":' + "[" * 900 + "]" * 900 + "}"):
+        with pytest.raises(SpeclaError, match=r"^x:1: "):
+            from_json(text, "x:1")
+
+
 @pytest.mark.parametrize("value", [0, -1, 1e308, 10**9, 10**400, math.nan, math.inf, "nan"], ids=str)
 @pytest.mark.parametrize("name", ["seconds", "ar_seconds", "time_us", "baseline_us", "tokens", "ar_tokens", "steps"])
 def test_a_sample_that_cannot_be_is_damage(name: str, value: Any) -> None:
@@ -85,7 +202,7 @@ def test_a_sample_that_cannot_be_is_damage(name: str, value: Any) -> None:
 
 
 def test_a_part_of_a_step_may_take_no_time_but_no_less() -> None:
-    data = json.loads(to_json(decode_record()))
+    data = unsigned(decode_record())
     data["samples"][0]["split_us"]["draft"] = 0
     assert from_json(json.dumps(data), "x:1").samples
     data["samples"][0]["split_us"]["draft"] = -1

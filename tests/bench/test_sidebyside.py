@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from specla.bench import sidebyside
+from specla.bench.lines import read_records
 from specla.bench.record import KernelSample, Lossless, Method, Record, Sample, Status, to_json
 from specla.bench.side import Side, start_side
 from specla.bench.sidebyside import SIDE_BY_SIDE, Watch, measure_side_by_side
-from specla.bench.store import read_records
 from specla.bench.tally import Counts
 from specla.errors import MeasurementError, SpeclaError
 from tests.factory import ENV, ar_record, decode_record, unmeasured
@@ -46,7 +46,7 @@ def fake(asked: Asked, name: str, records: list[Record], failing: str = "", depa
         cell, item = message["time"]
         asked.append((name, records[cell].method.verify, item))
         departed = "a window left the text" if records[cell].method.verify == departing else ""
-        times = {"seconds": 0.5, "tokens": 10, "steps": 4, "verify_us": 7.0, "commit_us": 8.0}
+        times = {"seconds": 0.5, "tokens": 10, "steps": 10, "verify_us": 7.0, "commit_us": 8.0}
         return {**times, "split_us": SPLIT, "departed": departed}
 
     return Side(name, {"cells": cells, "note": "", "env": dict(ENV), "config": "seed: 0\n"}, ask)

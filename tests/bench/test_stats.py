@@ -71,10 +71,10 @@ def test_interval_covers_the_true_ratio(repeats: int, least: float) -> None:
 
 
 def test_tau_and_alpha_are_pooled() -> None:
-    counts = Tally(steps=100, emitted=250, drafted=300, accepted=150, reached=(100, 80, 0), accepted_at=(80, 40, 0))
-    assert stats.tau(counts) == 2.5
+    counts = Tally(steps=100, emitted=220, drafted=300, accepted=120, reached=(100, 80, 0), accepted_at=(80, 40, 0))
+    assert stats.tau(counts) == 2.2
     assert stats.alpha_by_depth(counts) == [0.8, 0.5, None]
-    assert stats.draft_efficiency(counts) == 0.5
+    assert stats.draft_efficiency(counts) == 0.4
     low, high = stats.alpha_intervals(counts)[0] or (0.0, 0.0)
     assert 0.70 < low < 0.8 < high < 0.88
     assert stats.alpha_intervals(counts)[2] is None

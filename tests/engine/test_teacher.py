@@ -21,7 +21,7 @@ def test_ar_has_no_margin(sampling: Sampling) -> None:
     # Rows of different lengths: one ended at once.
     texts = [texts[0], texts[1][:7], texts[2][:1]]
     found = forced_scores(lively_model(), start, texts, sampling)
-    assert [len(row.margin) for row in found] == [len(row.scale) for row in found] == [19, 6, 0]
+    assert [len(row.margin) for row in found] == [len(row.bound) for row in found] == [19, 6, 0]
     assert all(margin == 0.0 for row in found for margin in row.margin)
     assert same_bits(start.state.recurrent, before.recurrent) and torch.equal(start.state.lengths, before.lengths)
 
@@ -41,7 +41,7 @@ def test_a_corrupted_token_has_a_margin(sampling: Sampling) -> None:
 
 
 @SAMPLINGS
-def test_margins_and_scales_are_those_of_the_whole_text(sampling: Sampling) -> None:
+def test_margins_are_those_of_the_whole_text(sampling: Sampling) -> None:
     """Against one run over the text without a state, position by position."""
     model, prompt = lively_model(), prompts(6)[0]
     start = prefill(model, [prompt], sampling, rows=[3])
@@ -52,8 +52,8 @@ def test_margins_and_scales_are_those_of_the_whole_text(sampling: Sampling) -> N
     positions = torch.arange(len(prompt) + 1, len(prompt) + 12)
     score = scores(logits, sampling, torch.full_like(positions, 3), positions)
     chosen = choose(logits, sampling, torch.full_like(positions, 3), positions)
+    assert found.choice == chosen.tolist()
     wanted = score.amax(-1) - score[torch.arange(11), torch.tensor(text[1:])]
     assert found.margin == pytest.approx(wanted.tolist(), rel=1e-3, abs=1e-4)
-    assert found.scale == pytest.approx(score.masked_fill(score.isinf(), 0).abs().amax(-1).tolist(), rel=1e-4)
     assert [margin == 0 for margin in found.margin] == (chosen == torch.tensor(text[1:])).tolist()
     assert sampling.top_p == 1 or torch.inf in found.margin, "a token outside the nucleus"

@@ -1,20 +1,25 @@
 """The claims: the verdict rule, and which cells may speak to which claim."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from specla.bench.identity import ModelInfo
 from specla.bench.record import Method, Record, Status
 from specla.bench.stats import Interval
 from specla.report.claims import CLAIMS, Band, Judged, judge_claims, verdict
 from specla.report.evidence import break_even_of, sweeps
 from specla.report.load import Loaded, load_runs
-from tests.factory import alpha_sweep, ar_record, decode_record, write_run
+from tests.factory import MINI, PUBLISHED, alpha_sweep, ar_record, decode_record, write_run
 
 ALIGNED = Method("tree", "factors_deferred", "aligned", "chain-d3")
-PAPER: dict[str, Any] = {"device": "NVIDIA H100", "model": "gdn-1.3b", "workload": "gsm8k", "noise": 0.01}
+PAPER: dict[str, Any] = {
+    **{"device": "NVIDIA H100", "model": "gdn-1.3b", "workload": "gsm8k", "noise": 0.01},
+    "model_info": PUBLISHED,
+}
 
 
 def loaded(folder: Path, records: Sequence[Record]) -> Loaded:
@@ -75,7 +80,8 @@ def test_e2e_says_what_differs_and_uses_prompts_of_the_kind(tmp_path: Path) -> N
     found = judged(tmp_path, [mixed])
     assert found["E2E GSM8K"].differs == ("device some CPU", "model gdn-mini", "prompts heldout, arithmetic")
     assert found["E2E HumanEval"].differs[-1] == "prompts heldout, code"
-    assert found["E2E HumanEval"].verdict == "exceeded"
+    assert found["E2E HumanEval"].verdict == "not_measured", "not by another model"
+    assert found["E2E HumanEval"].barred == "not the published model"
     assert found["E2E mix"].differs[-1] == "prompts heldout"
     maths = found["E2E GSM8K"].measured
     assert maths is not None and maths.median == pytest.approx(1.42 * 1.02, rel=0.01)
@@ -99,6 +105,33 @@ def test_synthetic_acceptance_never_earns_a_verdict_for_e2e(tmp_path: Path, flag
     assert one.verdict == "not_measured" and one.measured is None and "synthetic acceptance" in one.differs
     weights = judged(tmp_path / "b", [decode_record(ALIGNED, 1.7, synthetic=True, **PAPER)])
     assert weights["E2E GSM8K"].verdict == "not_measured"
+
+
+@pytest.mark.parametrize(
+    ("info", "words", "why", "differs"),
+    [
+        (MINI, ("model.path=asset:gdn-mini",), "not the published model", ("model gdn-mini (9.5 M)",)),
+        (replace(MINI, name="gdn-1.3b"), (), "not the published model", ("model gdn-1.3b (9.5 M)",)),
+        (replace(PUBLISHED, weights="random seed 0"), (), "random weights", ("random weights",)),
+        (replace(PUBLISHED, layers=23), (), "not the published model", ("model gdn-1.3b (1.5 B)",)),
+        (None, (), "the record does not say which weights", ()),
+        (None, ("model.path=/x",), "not the published model", ("model gdn-1.3b at /x",)),
+    ],
+)
+def test_e2e_is_earned_by_the_published_model_alone_whatever_its_option_is_called(
+    tmp_path: Path, info: ModelInfo | None, words: tuple[str, ...], why: str, differs: tuple[str, ...]
+) -> None:
+    facts = {**PAPER, "model_info": info, "overrides": words}
+    one = judged(tmp_path, [ar_record(**facts), decode_record(ALIGNED, 1.7, **facts)])["E2E GSM8K"]
+    assert (one.verdict, one.barred, one.differs) == ("not_measured", why, differs)
+    assert one.measured is not None and one.measured.median == pytest.approx(1.7, rel=0.02), "shown all the same"
+
+
+def test_the_published_model_speaks_before_a_faster_one(tmp_path: Path) -> None:
+    facts = {**PAPER, "model_info": MINI, "overrides": ("model.path=asset:gdn-mini",)}
+    found = judged(tmp_path, [decode_record(ALIGNED, 1.7, **PAPER), decode_record(ALIGNED, 3.0, **facts, seed=2)])
+    one = found["E2E GSM8K"]
+    assert one.verdict == "reproduced" and one.method.endswith(", gdn-1.3b (1.5 B)")
 
 
 def test_failed_and_inconclusive_cells_and_few_repeats_earn_no_verdict(tmp_path: Path) -> None:

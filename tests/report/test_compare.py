@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 from specla.bench.choice import Candidate, TreeChoice
 from specla.bench.record import Bytes, KernelSample, Lossless, Method, Record, Sample, Status, TopologyInfo
 from specla.bench.tally import Counts
+from specla.cli.results import print_comparison
 from specla.errors import SpeclaError
 from specla.report.build import build_report
 from specla.report.change import TIME, TIME_OVER_REFERENCE, Way
@@ -26,7 +28,7 @@ from specla.report.compare_text import (
 )
 from specla.report.style import Plot
 from specla.report.verdict import Verdict
-from tests.factory import ENV, ar_record, decode_record, kernel_record, unmeasured, write_run
+from tests.factory import ENV, MINI, ar_record, decode_record, kernel_record, unmeasured, write_run
 
 TREE, HYBRID = Method("tree", "factors", "aligned", "chain-d3"), Method("hybrid", "factors", "aligned", "chain-d3")
 
@@ -375,3 +377,44 @@ def test_operation_records_of_turns_stay_apart_from_decodes(tmp_path: Path) -> N
     found = compare_runs(*paths)
     assert [cell.verdict for cell in found.cells] == [Verdict.SAME, Verdict.SLOWER]
     assert sorted(all_labels(found).values()) == ["tree (decode)", "tree (verification)"]
+
+
+def with_model(records: list[Record], weights: str) -> list[Record]:
+    return [replace(record, model_info=replace(MINI, weights=weights)) for record in records]
+
+
+def test_other_weights_under_the_same_words_are_told(tmp_path: Path) -> None:
+    found = both(tmp_path, with_model(bench(), "0" * 12), with_model(bench(seed=10), "f" * 12))
+    (note,) = [note for note in found.notes if "another model" in note]
+    assert note.startswith("another model under the same words, in 3 cells: gdn-mini (9.5 M), 000000000000 in BASE")
+    assert note.endswith("gdn-mini (9.5 M), ffffffffffff in NEW")
+    for place, (one, other) in enumerate(((bench(), with_model(bench(seed=10), "f" * 12)), (bench(), bench(seed=10)))):
+        assert not any("another model" in note for note in both(tmp_path / str(place), one, other).notes), "not known"
+
+
+def test_reports_of_several_models_under_the_same_words_are_compared_model_by_model(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Plot, "png", lambda *_: None)
+    models = ("0" * 12, "f" * 12)
+    halves = []
+    for name, seed in (("base", 0), ("new", 10)):
+        runs = [run(tmp_path / name, with_model(bench(seed=seed), weights), f"run{weights[:1]}") for weights in models]
+        halves.append(build_report(runs, tmp_path / name / "report").path)
+    found = compare_runs(*halves)
+    assert len(found.cells) == 6 and not (found.vanished or found.added)
+    assert len(set(all_labels(found).values())) == 6, "told apart by their weights"
+
+
+def test_damage_stands_above_everything(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    base, new = run(tmp_path, bench()), run(tmp_path, bench(seed=10), "new")
+    with open(new / "records.jsonl", "a") as file:
+        file.write('{"schema": 1, "comm')
+    found = compare_runs(base, new)
+    assert len(found.damage) == 1 and found.damage[0] in found.notes and "was cut short" in found.damage[0]
+    text = compare_markdown(found)
+    assert text.index("Read with care") < text.index("was cut short") < text.index("| cell |")
+    assert text.count("was cut short") == 1
+    print_comparison(found)
+    told = capsys.readouterr().out
+    assert told.startswith("Read with care") and told.index("cut short") < told.index("verdict")

@@ -52,7 +52,7 @@ def of_length(record: Record, tokens: int, told: bool = True) -> Record:
     """The record of texts of so many tokens; one that is told is not the workload's own."""
     words = (f"workload.max_new_tokens={tokens}",) if told else ()
     samples = [s for s in record.samples if isinstance(s, Sample)]
-    samples = [replace(s, tokens=tokens - 1, ar_tokens=tokens - 1) for s in samples]
+    samples = [replace(s, tokens=tokens - 1, steps=tokens - 1, ar_tokens=tokens - 1) for s in samples]
     name = f"{record.fingerprint} {tokens}"
     return replace(record, samples=tuple(samples), overrides=(*record.overrides, *words), fingerprint=name)
 

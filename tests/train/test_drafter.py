@@ -11,7 +11,7 @@ import torch
 from specla.errors import SpeclaError
 from specla.models.checkpoint import random_model
 from specla.models.drafter import AlignedNet
-from specla.models.drafter_checkpoint import load_drafter, save_drafter
+from specla.models.drafter_checkpoint import load_drafter
 from specla.models.gated_deltanet import GatedDeltaNetLM
 from specla.train.drafter import DrafterOptions, DrafterTraining
 from specla.train.options import drafter_options
@@ -133,6 +133,54 @@ def test_a_time_limit_leaves_a_drafter_that_can_go_on(target: GatedDeltaNetLM, o
     torch.testing.assert_close(weights(further.net), weights(trained.net))
 
 
+def test_a_start_with_another_draft_vocabulary_is_told(target: GatedDeltaNetLM, options: DrafterOptions) -> None:
+    DrafterTraining(target, DIGEST, replace(options, minutes=0.0, draft_vocabulary=40)).run()
+    start = options.out / "drafter"
+    further = replace(options, start=start, out=options.out.with_name("further"))
+    told = f"start={start}: drafts from 40 tokens, what is trained here from 61; give draft_vocabulary=40 to keep it"
+    assert DrafterTraining(target, DIGEST, further).notes == [told]
+    assert DrafterTraining(target, DIGEST, replace(further, draft_vocabulary=40)).notes == []
+
+
+def test_what_does_not_fit_is_refused_before_the_target_writes(
+    target: GatedDeltaNetLM, options: DrafterOptions
+) -> None:
+    with pytest.raises(SpeclaError, match="draft_vocabulary=62: the target has 61 tokens"):
+        DrafterTraining(target, DIGEST, replace(options, draft_vocabulary=62))
+    with pytest.raises(SpeclaError, match=r"nowhere: no config.json there"):
+        DrafterTraining(target, DIGEST, replace(options, start=options.out / "nowhere"))
+    assert not options.out.exists()
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ({"own": None}, "it does not hold texts of 40 tokens"),
+        ({"own": torch.zeros(8, 39, dtype=torch.int32)}, "it does not hold texts of 40 tokens"),
+        ({"own": torch.zeros(8, 40)}, "it does not hold texts of 40 tokens"),
+        ({"own": torch.full((8, 40), 61, dtype=torch.int32)}, "it has tokens beyond the target's 61"),
+        ({"heldout": {}}, "its held-out texts are not those of the corpus"),
+        ({"order": torch.zeros(61, dtype=torch.int64)}, "its order of tokens is not every one of the 61 once"),
+    ],
+)
+def test_texts_that_no_run_wrote(
+    change: dict[str, object], told: str, target: GatedDeltaNetLM, options: DrafterOptions
+) -> None:
+    DrafterTraining(target, DIGEST, options)
+    path = options.out / "texts.pt"
+    torch.save({**torch.load(path, weights_only=True), **change}, path)
+    with pytest.raises(SpeclaError, match=f"texts.pt: .*{told}"):
+        DrafterTraining(target, DIGEST, options)
+
+
+def test_a_checkpoint_beyond_the_last_step(target: GatedDeltaNetLM, options: DrafterOptions) -> None:
+    DrafterTraining(target, DIGEST, options).save()
+    path = options.out / "checkpoint.pt"
+    torch.save({**torch.load(path, weights_only=True), "step": 10**6}, path)
+    with pytest.raises(SpeclaError, match=r"checkpoint.pt: the checkpoint is damaged \(at step 1000000 of 6\)"):
+        DrafterTraining(target, DIGEST, options)
+
+
 def test_another_run_in_the_same_folder_is_refused(target: GatedDeltaNetLM, options: DrafterOptions) -> None:
     DrafterTraining(target, DIGEST, options).save()
     with pytest.raises(SpeclaError, match=r"checkpoint.pt: was written with another learning_rate"):
@@ -148,7 +196,7 @@ def test_bad_corpora_are_refused(target: GatedDeltaNetLM, options: DrafterOption
     with pytest.raises(SpeclaError, match=r"no train.npy there; make it with `specla train corpus`"):
         DrafterTraining(target, DIGEST, replace(options, corpus=tmp_path / "nothing"))
     foreign = replace(options, corpus=write_corpus(tmp_path / "foreign", vocabulary=200))
-    with pytest.raises(SpeclaError, match=r"does not fit the target's vocabulary of 61"):
+    with pytest.raises(SpeclaError, match=r"does not fit the model's vocabulary of 61"):
         DrafterTraining(target, DIGEST, foreign)
     (options.corpus / "heldout.json").unlink()
     with pytest.raises(SpeclaError, match=r"no held-out text there"):
@@ -172,58 +220,3 @@ def test_bad_words_are_refused(words: str, message: str) -> None:
     with pytest.raises(SpeclaError) as caught:
         drafter_options(words.split())
     assert str(caught.value) == message
-
-
-def saved(target: GatedDeltaNetLM, folder: Path) -> Path:
-    save_drafter(raw_net(target), folder, DIGEST, torch.arange(61), 40)
-    return folder
-
-
-def refusal(folder: Path, digest: str = DIGEST, vocabulary: int = 61) -> str:
-    with pytest.raises(SpeclaError) as caught:
-        load_drafter(folder, digest, vocabulary, torch.float32)
-    assert "\n" not in str(caught.value)
-    return str(caught.value)
-
-
-def test_a_folder_comes_back(target: GatedDeltaNetLM, tmp_path: Path) -> None:
-    folder = saved(target, saved(target, tmp_path / "drafter"))
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["drafter"]
-    trained = load_drafter(folder, DIGEST, 61, torch.float32)
-    assert trained.draft_vocabulary == 40
-    for name, tensor in raw_net(target).state_dict().items():
-        torch.testing.assert_close(trained.net.state_dict()[name], tensor, rtol=1e-2, atol=1e-2)
-
-
-def test_folders_that_do_not_fit_are_refused(target: GatedDeltaNetLM, tmp_path: Path) -> None:
-    folder = saved(target, tmp_path / "drafter")
-    assert "was trained for another target (weights abababababab, these are cdcdcdcdcdcd)" in refusal(folder, "cd" * 32)
-    assert "drafts from 61 tokens, the target has 97" in refusal(folder, vocabulary=97)
-    assert "no config.json there" in refusal(tmp_path)
-    weights_file = folder / "drafter.safetensors"
-    whole = weights_file.read_bytes()
-    weights_file.write_bytes(whole[: len(whole) // 2])
-    assert "is not the file that config.json was written with, perhaps cut short" in refusal(folder)
-    weights_file.unlink()
-    assert "is missing; the folder is incomplete" in refusal(folder)
-    weights_file.write_bytes(whole)
-    config = json.loads((folder / "config.json").read_text())
-    for key, value, message in (
-        ("format", 9, "format 9, this version reads 1"),
-        ("kind", "other", "is not that of an aligned drafter"),
-        ("hidden_size", 48, "has shape"),
-        ("draft_vocabulary", 0, "its draft vocabulary does not fit 61 tokens"),
-        ("num_heads", "two", "no usable"),
-        ("hidden_size", float("inf"), "no usable value"),
-        ("hidden_size", 10**12, "no such network"),
-        ("hidden_size", 10**20, "no such network"),
-        ("head_dim", 0, "config.json: no such network"),
-        ("num_heads", -4, "config.json: no such network"),
-    ):
-        (folder / "config.json").write_text(json.dumps({**config, key: value}))
-        assert message in refusal(folder)
-    (folder / "config.json").write_text("{")
-    assert "not valid JSON" in refusal(folder)
-    del config["num_heads"]
-    (folder / "config.json").write_text(json.dumps(config))
-    assert "no usable value ('num_heads')" in refusal(folder)

@@ -10,7 +10,7 @@ from specla.bench.cases.kernels import KernelWork
 from specla.bench.cases.operation import Kind
 from specla.bench.cases.recover import RECOVER
 from specla.bench.cases.verify import VERIFY
-from specla.bench.cases.work import Work
+from specla.bench.cases.work import ERRORS, Refuse, Work
 from specla.bench.cells import Cell
 from specla.bench.normalise import END_TO_END
 from specla.bench.settings import EngineSettings, config_hash
@@ -19,20 +19,30 @@ KINDS: Mapping[str, Kind] = {f"ablate {kind.name}": kind for kind in (VERIFY, RE
 """The ablations of single operations, by the command of their cells."""
 
 
-def prepare_work(cells: Iterable[Cell]) -> list[Work]:
+def prepare_work(cells: Iterable[Cell], refuse: Refuse) -> list[Work]:
     """The pending cells of a plan in groups that are measured together, in order, with what they need loaded.
 
-    Raises:
-        SpeclaError: a checkpoint, tokenizer or prompt file is missing, damaged or does not fit.
+    Args:
+        cells: of the plan.
+        refuse: called with every cell whose checkpoint, tokenizer, drafter or prompts are missing, damaged or do not
+            fit; the works are of the others.
     """
     groups: dict[tuple[str, str], list[Cell]] = {}
     for cell in cells:
         if cell.status == "pending":
             groups.setdefault((cell.command, _shared(cell)), []).append(cell)
     targets = Targets()
-    makers: dict[str, Callable[[Sequence[Cell]], Work]] = {END_TO_END: partial(EndToEnd, targets=targets)}
+    make_decodes = partial(EndToEnd, targets=targets, refuse=refuse)
+    makers: dict[str, Callable[[Sequence[Cell]], Work]] = {END_TO_END: make_decodes}
     makers |= {command: partial(KernelWork, kind) for command, kind in KINDS.items()}
-    return [makers[command](group) for (command, _), group in groups.items()]
+    works = []
+    for (command, _), group in groups.items():
+        try:
+            works.append(makers[command](group))
+        except ERRORS as error:
+            for cell in group:
+                refuse(cell, error)
+    return works
 
 
 def _shared(cell: Cell) -> str:

@@ -80,7 +80,12 @@ class KernelWork(Work):
 
     @torch.inference_mode()
     def measure(
-        self, todo: Sequence[Cell], planned: Mapping[str, Record], instruments: Instruments, events: Events
+        self,
+        todo: Sequence[Cell],
+        planned: Mapping[str, Record],
+        kept: Mapping[str, Record],
+        instruments: Instruments,
+        events: Events,
     ) -> None:
         started, clock = datetime.now(UTC).isoformat(timespec="seconds"), time.monotonic()
         entrants = {engine: Entrant(engine) for engine in self.engines(todo)}

@@ -2,11 +2,12 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from specla.bench.cells import Cell
 from specla.bench.instruments import Instruments
 from specla.bench.record import Record, Status
+from specla.errors import MeasurementError, SpeclaError, told
 from specla.interrupt import check
 
 
@@ -48,10 +49,12 @@ class Work(ABC):
     Attributes:
         cells: of the plan, all of them pending.
         digest: sha256 of the data and weights they run on, for fingerprints; empty where their settings say it all.
+        notes: what of their inputs was left unread, a line each, for the user's log.
     """
 
     cells: Sequence[Cell]
     digest: str = ""
+    notes: tuple[str, ...] = ()
 
     def digest_of(self, cell: Cell) -> str:
         """sha256 of the data and weights that one cell runs on."""
@@ -63,7 +66,12 @@ class Work(ABC):
 
     @abstractmethod
     def measure(
-        self, todo: Sequence[Cell], planned: Mapping[str, Record], instruments: Instruments, events: Events
+        self,
+        todo: Sequence[Cell],
+        planned: Mapping[str, Record],
+        kept: Mapping[str, Record],
+        instruments: Instruments,
+        events: Events,
     ) -> None:
         """Measure cells; one that fails is recorded as failed, and the others go on.
 
@@ -71,6 +79,7 @@ class Work(ABC):
             todo: those of `cells` that have no result yet, at least one. Others may be timed beside them, and are then
                 recorded again.
             planned: by config_hash, every cell's record before it is measured.
+            kept: by fingerprint, the results of earlier sessions that stay.
             instruments: of this run.
             events: see `Events`.
         """
@@ -78,3 +87,11 @@ class Work(ABC):
 
 ERRORS = (Exception,)
 """What a strategy may die of without taking the run with it: anything but an interrupt. Its cell says what it was."""
+Refuse = Callable[[Cell, Exception], None]
+"""What becomes of a cell whose inputs are bad: called with what is wrong, which it may raise."""
+
+
+def failure(planned: Record, error: Exception) -> Record:
+    """The record of a cell that died: our own errors say all in their line, of others the type counts too."""
+    line = str(error) if isinstance(error, SpeclaError | MeasurementError) else told(error)
+    return replace(planned, status=Status.FAILED, reason=line)

@@ -1,12 +1,15 @@
 """One prompt, and the choice of which prompts a cell decodes."""
 
 import hashlib
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from itertools import chain, zip_longest
+import json
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 from specla.bench.settings import WorkloadSettings
+from specla.bench.workloads.shown import listed, quoted
 from specla.errors import SpeclaError
+from specla.models.chat import Turn
 
 
 @dataclass(frozen=True)
@@ -16,60 +19,67 @@ class Prompt:
     Attributes:
         id: unique within its workload.
         category: what kind of text it is; results are also given by category.
-        text: the prompt itself.
+        text: the prompt itself; of a conversation, its texts with a blank line between them.
+        turns: of a conversation, for a model that has a chat template.
     """
 
     id: str
     category: str
     text: str
+    turns: tuple[Turn, ...] = ()
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """The prompts of a cell, and what was left out on the way, a line each."""
+
+    prompts: list[Prompt]
+    notes: tuple[str, ...]
 
 
 def load_prompts(settings: WorkloadSettings) -> list[Prompt]:
-    """The prompts of a workload, `settings.prompts` of them, spread evenly over its categories.
+    """The prompts of a workload, `settings.prompts` of them or all, spread evenly over its categories.
 
     Raises:
         SpeclaError: the source is missing, empty or damaged, a category is unknown, or there are too few prompts.
     """
-    prompts = _reader(settings)(settings)
-    if not prompts:
-        raise SpeclaError(f"workload.path={settings.path}: holds no prompts")
-    by_category: dict[str, list[Prompt]] = {}
-    for prompt in prompts:
-        if prompt.text.strip():
-            by_category.setdefault(prompt.category, []).append(prompt)
-    if settings.categories is not None:
-        unknown = [name for name in settings.categories if name not in by_category]
-        if unknown:
-            raise SpeclaError(
-                f"workload.categories: no {unknown[0]!r} in {settings.name}; give some of {', '.join(by_category)}"
-            )
-        by_category = {name: by_category[name] for name in settings.categories}
-    # One of each category in turn, so that any number of prompts is as even a mix as it can be.
-    mixed = [prompt for prompt in chain(*zip_longest(*by_category.values())) if prompt is not None]
+    return choose_prompts(settings).prompts
+
+
+def choose_prompts(settings: WorkloadSettings) -> Chosen:
+    """As `load_prompts`, with what was left out."""
+    mixed, notes = _mixed(settings)
     wanted = len(mixed) if settings.prompts is None else settings.prompts
     if wanted > len(mixed):
-        raise SpeclaError(f"workload.prompts={wanted}: {settings.name} holds {len(mixed)}; give at most that")
-    chosen = mixed[: wanted - wanted % settings.batch]
-    if not chosen:
+        of = "" if settings.categories is None else f" of {_categories(settings.categories)}"
+        raise SpeclaError(f"workload.prompts={wanted}: {settings.name} holds {len(mixed)}{of}; give at most that")
+    rest = wanted % settings.batch
+    if rest == wanted:
         raise SpeclaError(
             f"workload.batch={settings.batch}: needs as many prompts, and there are {wanted}; raise workload.prompts"
         )
-    return chosen
+    if rest:
+        notes += (f"workload={settings.name}: the last {rest} of {wanted} prompts fill no batch and are left out",)
+    return Chosen(mixed[: wanted - rest], notes)
 
 
 def calibration_prompts(settings: WorkloadSettings, count: int, measured: Sequence[Prompt]) -> list[Prompt]:
     """Prompts of a workload that are not measured, in whole batches: `count` of them, or a few more.
 
+    Args:
+        settings: whose prompts those measured are the first of, as `load_prompts` chooses them.
+        count: wanted.
+        measured: those; their number tells which rows are left, whatever ids or texts the rows share.
+
     Raises:
         SpeclaError: there are too few.
     """
     wanted = -(-count // settings.batch) * settings.batch
-    taken = {prompt.id for prompt in measured}
-    whole = load_prompts(replace(settings, prompts=None, batch=1))
-    free = [prompt for prompt in whole if prompt.id not in taken]
+    whole, _ = _mixed(settings)
+    free = whole[len(measured) :]
     if len(free) < wanted:
         rounded = "" if wanted == count else f" ({wanted} in whole batches)"
-        of = "" if settings.categories is None else f", categories {', '.join(settings.categories)}"
+        of = "" if settings.categories is None else f", {_categories(settings.categories)}"
         raise SpeclaError(
             f"measure.calibration={count}{rounded}: those that are measured leave {len(free)} of the {len(whole)} "
             f"prompts of workload={settings.name}{of}; lower it or workload.prompts"
@@ -79,20 +89,34 @@ def calibration_prompts(settings: WorkloadSettings, count: int, measured: Sequen
 
 def prompts_digest(prompts: Sequence[Prompt]) -> str:
     """sha256 of the prompts, for fingerprints."""
-    return hashlib.sha256("\x00".join(f"{p.id}\x00{p.category}\x00{p.text}" for p in prompts).encode()).hexdigest()
+    whole = [(p.id, p.category, p.text, [(turn.role, turn.text) for turn in p.turns]) for p in prompts]
+    return hashlib.sha256(json.dumps(whole).encode()).hexdigest()
 
 
-def _reader(settings: WorkloadSettings) -> Callable[[WorkloadSettings], list[Prompt]]:
+def _mixed(settings: WorkloadSettings) -> tuple[list[Prompt], tuple[str, ...]]:
+    """All prompts of the chosen categories, one of each in turn, and what was left out of their source.
+
+    Any number of the first of them is as even a mix as it can be.
+    """
     # Imported here: a workload is named far more often (in plans, in --help) than it is read.
-    from specla.bench.workloads import bundled, external
+    from specla.bench.workloads.sources import read_source
 
-    readers: dict[str, Callable[[WorkloadSettings], list[Prompt]]] = {
-        "heldout": bundled.heldout,
-        "human-eval": bundled.human_eval,
-        "gsm8k": external.gsm8k,
-        "spec-bench": external.spec_bench,
-        "dataset": external.dataset,
-    }
-    if settings.name not in readers:
-        raise SpeclaError(f"workload={settings.name}: unknown; one of {', '.join(readers)}")
-    return readers[settings.name]
+    prompts, notes = read_source(settings)
+    places = {category: place for place, category in enumerate(dict.fromkeys(p.category for p in prompts))}
+    if settings.categories is not None:
+        unknown = [name for name in settings.categories if name not in places]
+        if unknown:
+            raise SpeclaError(
+                f"workload.categories: no {quoted(unknown[0])} in {settings.name}; give some of {listed(places)}"
+            )
+        places = {category: place for place, category in enumerate(dict.fromkeys(settings.categories))}
+    earlier, turns = Counter[str](), list[tuple[int, int, Prompt]]()
+    for prompt in prompts:
+        if prompt.category in places:
+            turns.append((earlier[prompt.category], places[prompt.category], prompt))
+            earlier[prompt.category] += 1
+    return [prompt for _, _, prompt in sorted(turns, key=lambda turn: turn[:2])], notes
+
+
+def _categories(names: Sequence[str]) -> str:
+    return f"categories {listed(names)}"

@@ -1,22 +1,54 @@
-"""What a dry run looks at of a plan's prompts: those that come with the package, since reading them costs nothing."""
+"""What is looked at of a plan's prompts before anything else is loaded. No torch."""
 
-from specla.bench.cells import Plan
+from dataclasses import replace
+
+from specla.bench.cells import Cell, Plan, asked
 from specla.bench.normalise import END_TO_END
-from specla.bench.workloads.base import calibration_prompts, load_prompts
+from specla.bench.settings import WorkloadSettings
+from specla.bench.workloads.base import calibration_prompts, choose_prompts
+from specla.bench.workloads.sources import on_hub
+from specla.errors import SpeclaError
 
-_BUNDLED = ("heldout",)
 
+def check_prompts(plan: Plan, fetch: bool) -> Plan:
+    """The plan, with what is left out of its prompts among its notes.
 
-def check_prompts(plan: Plan) -> None:
-    """Raise SpeclaError where a run of this plan would: too few prompts, an unknown category."""
+    Args:
+        plan: of a run or a dry run.
+        fetch: ask the hub for data sets too; else the notes name what was not looked at.
+
+    Raises:
+        SpeclaError: what a run of this plan would say of its prompts: a file that is missing or damaged, an unknown
+            column or category, too few prompts. Where other cells have good ones it is a note.
+    """
     decodes = [cell for cell in plan.cells if cell.status == "pending" and cell.command == END_TO_END]
+    notes, bad = list[str](), dict[_Set, SpeclaError]()
     # Most cells of a sweep share their prompts.
-    sets = dict.fromkeys(
-        (cell.settings.workload, cell.settings.measure.calibration if cell.is_open else None) for cell in decodes
-    )
-    for workload, calibration in sets:
-        if workload.name not in _BUNDLED:
-            continue
-        measured = load_prompts(workload)
-        if calibration is not None:
-            calibration_prompts(workload, calibration, measured)
+    for chosen in dict.fromkeys(map(_set_of, decodes)):
+        try:
+            notes += _notes(chosen, fetch)
+        except SpeclaError as error:
+            bad[chosen] = error
+    if bad and all(_set_of(cell) in bad for cell in asked(decodes)):
+        raise next(iter(bad.values()))
+    notes += [f"{error}: its cells fail" for error in bad.values()]
+    return replace(plan, notes=(*plan.notes, *dict.fromkeys(notes)))
+
+
+_Set = tuple[WorkloadSettings, int | None]
+"""A workload, and how many prompts topology=auto needs besides."""
+
+
+def _set_of(cell: Cell) -> _Set:
+    return cell.settings.workload, cell.settings.measure.calibration if cell.is_open else None
+
+
+def _notes(chosen: _Set, fetch: bool) -> tuple[str, ...]:
+    """What is left out of a set of prompts. Raises SpeclaError where it is bad."""
+    workload, calibration = chosen
+    if on_hub(workload) and not fetch:
+        return (f"workload.dataset={workload.dataset}: a run asks the hub for it, a dry run does not",)
+    found = choose_prompts(workload)
+    if calibration is not None:
+        calibration_prompts(workload, calibration, found.prompts)
+    return tuple(found.notes)

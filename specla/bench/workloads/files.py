@@ -1,70 +1,187 @@
-"""Rows of prompt files and hub data sets, read by `datasets`; every mistake in them is one line."""
+"""The one reader of prompt files, which never guesses types: text stays text.
 
-import logging
-from pathlib import Path
+JSON lines and JSON keep the types that they write, Parquet those that it stores; CSV, TSV and text files have text
+alone. Nothing is inferred from what a text looks like, so `null`, `12` and `2024-01-01` are prompts like any other.
+"""
+
+import os
+from collections.abc import Callable, Container, Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
-from specla.bench.settings import WorkloadSettings
-from specla.errors import SpeclaError, first_line
+from specla.bench.validate import escaped
+from specla.bench.workloads.parse import DamageError, Found, json_document, json_lines, separated, text_lines
+from specla.bench.workloads.shown import described, listed, name_shown, reason, repeated
+from specla.bench.workloads.unpack import MOST_BYTES, PACKED, file_bytes, unpacked
+from specla.errors import SpeclaError
 
-_BUILDERS = {".jsonl": "json", ".json": "json", ".csv": "csv", ".parquet": "parquet", ".txt": "text"}
+_PARSERS: dict[str, Callable[[str], Found]] = {
+    ".jsonl": json_lines,
+    ".ndjson": json_lines,
+    ".json": json_document,
+    ".csv": lambda text: separated(text, ","),
+    ".tsv": lambda text: separated(text, "\t"),
+    ".txt": text_lines,
+}
+_PARQUET = ".parquet"
+ENDINGS = (*_PARSERS, _PARQUET)
+"""The endings of prompt files, in any case; each may be followed by one of PACKED."""
+_PARQUET_ROWS = 16
+"""Rows that are decoded at once: few, since a packed cell may be a thousand times the file."""
+_FOREIGN = {
+    b"\xff\xfe\x00\x00": "UTF-32",
+    b"\x00\x00\xfe\xff": "UTF-32",
+    b"\xff\xfe": "UTF-16",
+    b"\xfe\xff": "UTF-16",
+}
 
 
-def cell(row: dict[str, Any], column: str, settings: WorkloadSettings) -> str:
-    """The text in a column of a row. Raises SpeclaError where there is no such column or it holds no text."""
-    source = settings.path or settings.dataset
-    if column not in row:
-        raise SpeclaError(f"workload.column={column}: {source} has {', '.join(row)}; set it to one of these")
-    value = row[column]
-    if not isinstance(value, str):
-        raise SpeclaError(f"workload.column={column}: {source} holds {value!r} there, which is no text")
-    return value
+@dataclass(frozen=True)
+class Row:
+    """One row: its values by column, and its place in the file, as in `line 3`."""
+
+    values: Mapping[str, Any]
+    place: str
 
 
-def file_rows(name: str) -> list[dict[str, Any]]:
-    """The rows of a file of JSON lines, JSON, CSV, Parquet or text (a row a line, in the column `text`)."""
-    path = Path(name).expanduser()
-    if not path.is_file():
-        raise SpeclaError(f"workload.path={path}: no such file")
-    builder = _BUILDERS.get(path.suffix)
-    if builder is None:
-        raise SpeclaError(f"workload.path={path}: the ending must be one of {', '.join(_BUILDERS)}")
-    if path.stat().st_size == 0:
-        raise SpeclaError(f"workload.path={path}: the file is empty")
-    if builder != "parquet":
-        try:
-            blank = not path.read_text(encoding="utf-8").strip()
-        except UnicodeDecodeError as damage:
-            raise SpeclaError(f"workload.path={path}: not UTF-8 (byte {damage.start}); convert it first") from None
-        if blank:
-            raise SpeclaError(f"workload.path={path}: the file holds white space alone")
-    datasets = _library()
+@dataclass(frozen=True)
+class Table:
+    """The rows of a file or data set.
+
+    Attributes:
+        where: the dial and what it is set to, for messages.
+        rows: at least one.
+        columns: of the first row; all of Parquet's, whether they were read or not.
+        held_in: the key of a JSON object that holds the rows.
+    """
+
+    where: str
+    rows: list[Row] = field(repr=False)
+    columns: tuple[str, ...]
+    held_in: str | None = None
+
+    def value(self, row: Row, column: str) -> Any:
+        """What a row has in a column. Raises SpeclaError where it has none."""
+        if column in row.values:
+            return row.values[column]
+        if column == self.held_in:
+            rows = described([dict(each.values) for each in self.rows])
+            has = f"holds the rows themselves there, {rows}; they have {listed(self.columns)}"
+        elif column in self.columns:
+            has = f"{row.place} has {listed(row.values) or 'no columns'}, and none of that name"
+        else:
+            has = f"has {listed(self.columns) or 'no columns'}{_other_separator(self.columns)}"
+        raise SpeclaError(f"workload.column={column}: {self.where}: {has}; set it to one of these")
+
+    def wrong(self, row: Row, what: str) -> SpeclaError:
+        """The error that a row is: where it is, and what is wrong with it."""
+        return SpeclaError(f"{self.where}: {row.place}: {what}")
+
+
+def file_rows(name: str, wanted: Container[str] | None = None) -> Table:
+    """The rows of a file. Raises SpeclaError, in one line, for whatever is wrong with it."""
+    return rows_of(file_bytes(name), name, wanted)
+
+
+def rows_of(data: bytes, name: str, wanted: Container[str] | None = None, most: int = MOST_BYTES) -> Table:
+    """The rows of a file's bytes.
+
+    Args:
+        data: what the file holds.
+        name: of the file; its ending says how it is read.
+        wanted: columns of Parquet that are read; None reads all.
+        most: bytes that it may unpack to.
+
+    Raises:
+        SpeclaError: the ending is none of ENDINGS, or the bytes are not what it says, or hold no rows.
+    """
+    where = f"workload.path={escaped(name)}"
+    stem, ending = os.path.splitext(name.lower())
+    packing = ending if ending in PACKED else ""
+    if packing:
+        ending = os.path.splitext(stem)[1]
+    if ending not in ENDINGS:
+        raise SpeclaError(
+            f"{where}: the ending must be one of {', '.join(ENDINGS)}, in any case, and {', '.join(PACKED)} may follow"
+        )
+    if not data:
+        raise SpeclaError(f"{where}: the file is empty")
+    if packing:
+        data = unpacked(data, packing, where, most)
+    if ending == _PARQUET:
+        return _parquet(data, where, wanted, most)
     try:
-        # In memory: a prompt file is small, and a cache would outlive an edit of it.
-        rows = datasets.load_dataset(builder, data_files=str(path), split="train", keep_in_memory=True)
-    except Exception as damage:  # the readers behind `datasets` raise many types for a malformed file
-        reason = first_line(damage.__cause__ or damage)
-        raise SpeclaError(f"workload.path={path}: cannot be read as {path.suffix[1:]} ({reason})") from None
-    return list(rows)
+        found = _PARSERS[ending](_decoded(data))
+        rows = [Row(values, place) for place, values in found.rows]
+    except DamageError as damage:
+        raise SpeclaError(f"{where}: {damage}") from None
+    if not rows:
+        raise SpeclaError(f"{where}: {found.nothing}")
+    return Table(where, rows, found.columns or tuple(rows[0].values), found.held_in)
 
 
-def hub_rows(settings: WorkloadSettings) -> list[dict[str, Any]]:
-    """The rows of `workload.dataset`, its split `train` unless another is given."""
-    from datasets.exceptions import DatasetsError
-    from huggingface_hub.errors import HfHubHTTPError
+def _decoded(data: bytes) -> str:
+    """Text of UTF-8, a byte order mark left out."""
+    for mark, name in _FOREIGN.items():
+        if data.startswith(mark):
+            raise DamageError(f"is {name}; convert it, as in iconv -f {name} -t UTF-8")
+    data = data.removeprefix(b"\xef\xbb\xbf")
+    try:
+        text = data.decode()
+    except UnicodeDecodeError as damage:
+        place, byte = _line_at(data, damage.start), data[damage.start]
+        raise DamageError(f"{place}: byte 0x{byte:02x} is not UTF-8; convert the file first") from None
+    if b"\x00" in data:
+        raise DamageError(f"{_line_at(data, data.index(0))}: a NUL byte, so no text, or UTF-16 to be converted first")
+    if not text.strip():
+        raise DamageError("the file holds white space alone")
+    return text
+
+
+def _line_at(data: bytes, place: int) -> str:
+    before = data[:place].replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+    return f"line {before.count(10) + 1:,}"
+
+
+def _parquet(data: bytes, where: str, wanted: Container[str] | None, most: int) -> Table:
+    # Loaded for such a file alone.
+    import pyarrow
+    from pyarrow import parquet
 
     try:
-        name, split = settings.dataset, settings.split or "train"
-        return list(_library().load_dataset(name, settings.subset, split=split))
-    except (DatasetsError, HfHubHTTPError, OSError, ValueError) as problem:
-        reason = first_line(problem)
-        raise SpeclaError(f"workload.dataset={settings.dataset}: cannot be loaded ({reason})") from None
+        file = parquet.ParquetFile(pyarrow.BufferReader(data))
+        columns: tuple[str, ...] = tuple(file.schema_arrow.names)
+        count: int = file.metadata.num_rows
+        twice = repeated(columns)
+        if twice is not None:
+            raise SpeclaError(f"{where}: names column {name_shown(twice)} twice; rename one")
+        read = [name for name in columns if wanted is None or name in wanted]
+        # Where no column is of use one row tells so.
+        rows = list(_parquet_rows(file, read, where, most)) if read else [Row({}, "row 1")] * min(count, 1)
+    except SpeclaError:
+        raise
+    except Exception as damage:  # Arrow raises many types for a malformed file
+        raise SpeclaError(f"{where}: cannot be read as Parquet ({reason(damage)})") from None
+    if not rows:
+        raise SpeclaError(f"{where}: holds the columns {listed(columns)} and no rows")
+    return Table(where, rows, columns)
 
 
-def _library() -> Any:
-    import datasets
+def _parquet_rows(file: Any, columns: list[str], where: str, most: int) -> Iterator[Row]:
+    size = number = 0
+    for batch in file.iter_batches(batch_size=_PARQUET_ROWS, columns=columns):
+        size += batch.nbytes
+        if size > most:
+            raise SpeclaError(f"{where}: unpacks to over {most:,} bytes; give a part of it")
+        for values in batch.to_pylist():
+            number += 1
+            yield Row(values, f"row {number:,}")
 
-    datasets.disable_progress_bars()
-    # What goes wrong is told in one line here; the library would add pages of its own.
-    datasets.utils.logging.set_verbosity(logging.CRITICAL)
-    return datasets
+
+def _other_separator(columns: tuple[str, ...]) -> str:
+    """A hint where all names landed in one column."""
+    if len(columns) == 1:
+        for character, name in ((";", "semicolons"), ("\t", "tabs"), ("|", "bars")):
+            if character in columns[0]:
+                return f" (separated by {name}? .csv has commas, .tsv tabs)"
+    return ""

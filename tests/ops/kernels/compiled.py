@@ -4,10 +4,14 @@ The functions that launch kernels run as they do on a GPU, on tensors that have 
 compiled: constants, warps, types of pointers and divisible strides are those of a decode. `launches.py` has the calls.
 Printed as JSON lines, with `launches`, such a call, `kernel` and `constants`, and either `error` or `stack` (bytes a
 thread), `shared` (bytes) and `faults` (instructions that ptxas should not have made).
+
+    python -m tests.ops.kernels.compiled FAMILY      one family of launches
+    python -m tests.ops.kernels.compiled --names     of all families `kernel` alone, nothing compiled
 """
 
 import json
 import re
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -15,7 +19,7 @@ import torch
 from triton.backends.compiler import GPUTarget
 from triton.runtime import JITFunction, driver
 
-from tests.ops.kernels.launches import launches
+from tests.ops.kernels.launches import FAMILIES
 from tests.ops.kernels.machine_code import cuobjdump, disassembled, unwritten, zero_products
 
 
@@ -72,17 +76,23 @@ def instead_of_launching(compiles: Callable[..., Any], launches: str, seen: set[
     return run
 
 
-def main() -> None:
-    """Compile all and tell."""
+def names_alone(kernel: Any, *_given: Any, grid: object, warmup: bool, **_named: Any) -> None:
+    """What takes the place of `JITFunction.run` where nothing is compiled."""
+    print(json.dumps({"kernel": kernel.__name__}), flush=True)
+
+
+def main(asked: str) -> None:
+    """Compile a family and tell, or tell the names of all kernels."""
     driver.set_active(H200())
     # The launching functions ask this and nothing else of a device.
     torch.Tensor.is_cuda = True
     compiles, seen = JITFunction.run, set[str]()
     with torch.device("meta"):
-        for name, launch in launches():
-            JITFunction.run = instead_of_launching(compiles, name, seen)
-            launch()
+        for family in FAMILIES if asked == "--names" else [asked]:
+            for name, launch in FAMILIES[family]():
+                JITFunction.run = names_alone if asked == "--names" else instead_of_launching(compiles, name, seen)
+                launch()
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1])

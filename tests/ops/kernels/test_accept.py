@@ -11,7 +11,7 @@ from specla.drafters.oracle import OracleDrafter
 from specla.engine import accept as host
 from specla.engine.decode import StopRule
 from specla.ops.kernels.accept import accept
-from specla.ops.kernels.choose import Places, best_of_parts
+from specla.ops.kernels.choose import Best, Places, best_of_parts
 from specla.ops.kernels.oracle import draft
 from specla.ops.sampling import Sampling
 from specla.ops.texts import Drafts, Ends, Log, Texts, Traces
@@ -105,6 +105,17 @@ def test_a_full_log_is_left_alone(device: torch.device) -> None:
         best = best_of_parts(torch.zeros(BATCH, 1, VOCABULARY, device=device), Sampling(), where)
         accept(best, torch.zeros(BATCH, 1, dtype=torch.int64, device=device), tensors.parents, 0, there, ends, log)
     assert log.kept.tolist() == [[1, 1, 1]] and there.tokens.tolist() == [4, 4, 4]
+
+
+def test_of_equal_parts_the_first_token_is_taken(device: torch.device) -> None:
+    """As argmax does on the host; what a part has no score for is none."""
+    there, log = texts([1, 2, 4], device), log_of(1, device)
+    score = torch.tensor([[[1.0, 3.0, 3.0]], [[3.0, 3.0, 3.0]], [[-torch.inf, 2.0, 1.0]]], device=device)
+    token = torch.tensor([[[9, 5, 7]], [[2, 5, 7]], [[0, 6, 8]]], dtype=torch.int32, device=device)
+    tensors, ends = TreeTensors.from_tree(chain(0), device), Ends(50, torch.zeros(0, dtype=torch.int64, device=device))
+    roots = torch.zeros(BATCH, 1, dtype=torch.int64, device=device)
+    accept(Best(score, token), roots, tensors.parents, 0, there, ends, log)
+    assert there.root.tolist() == [5, 2, 6]
 
 
 @pytest.mark.parametrize("tree", TREES, ids=lambda tree: f"{tree.nodes}-nodes")

@@ -66,6 +66,37 @@ def test_equal_tokens_enter_the_nucleus_in_the_order_of_the_vocabulary(device: t
         assert torch.equal(found, expected(logits, sampling, where))
 
 
+@pytest.mark.parametrize("vocabulary", [33, 300])
+def test_the_nucleus_ends_where_the_mass_before_a_token_is_top_p(vocabulary: int, device: torch.device) -> None:
+    """Three millionths above that mass the token is inside, as far below it is not; float32 sums round less."""
+    logits = 2 * torch.randn(vocabulary, generator=torch.Generator().manual_seed(vocabulary))
+    p, order = torch.softmax(logits.double() / 0.8, -1).sort(descending=True)
+    before = p.cumsum(-1) - p
+    for rank in (1, 2, 6, 20):
+        for above in (-3e-6, 3e-6):
+            sampling = Sampling(0.8, float(before[rank]) + above)
+            least, last = kernel._nucleus(logits.view(1, 1, -1).to(device), sampling)
+            keys = kernel_keys(logits / 0.8)
+            inside = (keys > int(least)) | ((keys == int(least)) & (torch.arange(vocabulary) <= int(last)))
+            assert set(inside.nonzero().flatten().tolist()) == set(order[: rank + (above > 0)].tolist())
+
+
+def kernel_keys(x: Tensor) -> Tensor:
+    """Whole numbers in the order of the float32 they come from."""
+    bits = x.view(torch.int32)
+    return torch.where(bits < 0, bits ^ 0x7FFFFFFF, bits)
+
+
+@pytest.mark.parametrize("tied", [3, 10])
+def test_of_tied_tokens_those_that_are_begun_are_inside(tied: int, device: torch.device) -> None:
+    """The mass before the k-th of some equal tokens is k / n: whatever passes that by a little takes one more."""
+    logits = torch.full((1, 1, tied), 1.5, device=device)
+    for taken in range(1, tied):
+        for above, more in ((-1e-4, 0), (1e-4, 1)):
+            _, last = kernel._nucleus(logits, Sampling(1.0, taken / tied + above))
+            assert int(last) == taken + more - 1
+
+
 def test_a_nan_gives_a_token_of_the_vocabulary(device: torch.device) -> None:
     logits = torch.full((BATCH, NODES, 50), torch.nan, device=device)
     assert best_of_parts(logits, Sampling(), places(device)).token.max() < 50

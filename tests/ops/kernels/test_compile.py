@@ -6,10 +6,12 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from specla.ops import kernels
+from tests.ops.kernels.launches import FAMILIES
 from tests.ops.kernels.machine_code import unwritten, zero_products
 
 STACK_BYTES: tuple[tuple[str, dict[str, object], int], ...] = (
@@ -39,18 +41,28 @@ def stack_limit(kernel: str, constants: dict[str, object]) -> int:
     return next(fits, 0)
 
 
-@pytest.mark.slow
-def test_every_kernel_compiles_for_an_h200() -> None:
+def told(asked: str) -> list[dict[str, Any]]:
+    """What `compiled` tells of a family, or the names of all kernels; without the interpreter."""
     environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
-    command = [sys.executable, "-m", "tests.ops.kernels.compiled"]
+    command = [sys.executable, "-m", "tests.ops.kernels.compiled", asked]
     done = subprocess.run(command, capture_output=True, text=True, env=environment, check=True)
-    found = [json.loads(line) for line in done.stdout.splitlines()]
-    assert {one["kernel"] for one in found} == launched_kernels()
-    assert [one for one in found if "error" in one] == []
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("family", FAMILIES)
+def test_every_kernel_compiles_for_an_h200(family: str) -> None:
+    found = told(family)
+    assert found and [one for one in found if "error" in one] == []
     for one in found:
         assert one["stack"] <= stack_limit(one["kernel"], one["constants"]), one
         assert one["shared"] <= 227 << 10, one
         assert one["faults"] == [], one
+
+
+@pytest.mark.slow
+def test_the_families_launch_every_kernel() -> None:
+    assert {one["kernel"] for one in told("--names")} == launched_kernels()
 
 
 def launched_kernels() -> set[str]:

@@ -1,0 +1,33 @@
+"""Words that no sweep holds: refused at once, in one line, whatever Hydra's grammar makes of them."""
+
+import pytest
+
+from specla.bench.plan import plan
+from specla.errors import LONGEST, SpeclaError
+
+
+@pytest.mark.parametrize(
+    ("word", "message"),
+    [
+        ("topology.length=range(0,10000000)", "over 20000 values"),
+        ("topology.length=shuffle(range(1,1000000000000))", "over 20000 values"),
+        ("topology.length=range(1,5,0)", "or no end"),
+        ("sampling.temperature=range(0,inf)", "or no end"),
+        ("sampling.temperature=range(0,nan)", "or no end"),
+        (f"seed=range(0,{'9' * 400},0.5)", "over 20000 values"),
+        ("topology.length=range(5,1)", "holds no value"),
+        ("topology.length=range(1,3),4", "a list of values holds no range"),
+        ("topology.parents=" + "[" * 500 + "]" * 500, "brackets nested deeper"),
+        ("drafter.alpha=" + "{a:" * 500 + "1" + "}" * 500, "brackets nested deeper"),
+        ("seed=" + "9" * 5000, "more digits than Python reads"),
+        ("a" * 5000 + "=1", "no key"),
+        ("seed=1\n2", "seed=1\\n2: not in Hydra's grammar"),
+        ("topology='\x1b[2J'", "\\x1b[2J"),
+    ],
+    ids=lambda text: text[:40].replace("\n", " "),
+)
+def test_refused_in_one_bounded_line(word: str, message: str) -> None:
+    with pytest.raises(SpeclaError) as refusal:
+        plan("bench e2e", [word])
+    told = str(refusal.value)
+    assert message in told and told.isprintable() and len(told) <= LONGEST

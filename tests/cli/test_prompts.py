@@ -1,0 +1,45 @@
+"""Prompt files as they are typed: dry runs that open them, and runs that say and keep what was made of them."""
+
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tests.cli.conftest import Run
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        ("workload.path=missing.jsonl", "workload.path=missing.jsonl: no such file"),
+        ("workload.path=few.txt", "workload.prompts=8: dataset holds 2; give at most that"),
+        ("workload.path=few.txt workload.column=prompt", "workload.column=prompt: workload.path=few.txt: has text"),
+        ("workload.path=few.txt workload.prompts=1 topology=auto", "measured leave 1 of the 2 prompts"),
+        ("workload.path=few.txt,missing.txt workload.prompts=1", "workload.path=missing.txt: no such file"),
+    ],
+)
+def test_a_dry_run_refuses_what_a_run_would(words: str, told: str, run: Run, tmp_path: Path) -> None:
+    (tmp_path / "few.txt").write_text("one\ntwo\n")
+    code, out, err = run(f"specla bench e2e --dry-run workload=dataset {words}")
+    assert (code, out) == (2, "") and told in err and err.count("\n") == 1
+
+
+def test_what_was_made_of_a_file_is_said_and_kept(run: Run, tmp_path: Path) -> None:
+    talk = [{"from": "human", "value": "Hello"}, {"from": "gpt", "value": "Hi"}, {"from": "human", "value": "Bye"}]
+    rows = [{"conversations": talk}, {"conversations": []}, {"conversations": talk[:1]}]
+    name = "it's, (1) step=3 #ä.ndjson"
+    (tmp_path / name).write_text("".join(json.dumps(row) + "\n" for row in rows))
+    words = "model=gdn-tiny engine.verify=ar threads=1 measure=quick measure.repeats=1 measure.warmup=0"
+    words += " workload=dataset workload.max_new_tokens=4"
+    command = f'specla bench e2e {words} workload.prompts=null workload.turns=all "workload.path={name}"'
+    blank = f"workload.path={name}: 1 of 3 rows hold no text (line 2) and are left out"
+    code, out, err = run(f"{command} --dry-run")
+    assert code == 0 and blank in err and out
+    code, _, err = run(command)
+    joined = "workload=dataset: turns are joined by blank lines: the model has no chat template"
+    (log,) = Path("runs").glob("*/log.txt")
+    # One repeat is no interval.
+    assert code == 3 and all(note in text for note in (blank, joined) for text in (err, log.read_text()))
+    typed = yaml.safe_load((log.parent / "config.yaml").read_text())
+    assert typed["first"]["workload"]["path"] == name
