@@ -180,13 +180,12 @@ def read_kernel(
     decay = tl.load(p_decay, mask=nodes, other=0.0)
     grown = tl.exp(decay.to(tl.float32))[None, :]
     # Negative, as M and N are stored: ptxas 12.8 takes a sum of tensor cores for zero where its sign is turned.
-    left, out = read_k * grown - b_v, read_q * grown
+    # X of a lost node (`specla.ops.lost`), which G tells, is zero: in M and N all others have zeros for it.
+    left, out = tl.where(grown == grown, read_k * grown - b_v, 0.0), read_q * grown
     if KNOWN and not ALL_FOLD:
         p_pending += i_bh.to(tl.int64) * (4 * BT * BR) + o_row[:, None] * BR + o_r[None, :]
         from_k, from_q = _mixed(known_high, known_low, known_down, p_pending, 2 * BT * BR, REFLECTS)
         left, out = left + from_k, out + from_q
-    # Of lost nodes (`specla.ops.lost`), which G tells: M and N have zeros for them in all other rows.
-    left = tl.where((decay == decay)[None, :], left, 0.0)
     x_high, x_low, down = scaled_halves(left, REFLECTS)
     p_mixing += i_bh.to(tl.int64) * (4 * BT * BT) + o_row[:, None] * BT + o_t[None, :]
     b_u, mixed = _mixed(x_high, x_low, down, p_mixing, 2 * BT * BT, REFLECTS)

@@ -4,8 +4,8 @@
 inverse of a triangle from those of its upper and lower levels. All matrices on the way are products of the recurrence's
 own transitions: none grows, however alike the keys.
 
-Lost nodes (`specla.ops.lost`) are told by G, which is NaN. They have zeros in the triangle, and none of M and N is NaN:
-exp(G) makes their outputs NaN, and G itself what they commit.
+Lost nodes (`specla.ops.lost`) are told by G, which is NaN. Their rows of the triangle, P and P' are zeros: exp(G)
+makes their outputs NaN, and G itself what they commit.
 """
 
 import triton
@@ -214,6 +214,7 @@ def solve_kernel(
         if not SUMMED:
             # G falls along a path: the newest known factor is the least.
             decay += tl.min(tl.min(tl.where(mask, known_decay[None, :], 0.0), axis=1), axis=0)
+        mask = mask & (decay == decay)[:, None]
         ratio = decay_ratio(decay, known_decay, mask)
         p_pending += i_bh.to(tl.int64) * (4 * BT * BR) + 2 * o_t[:, None] * BR + o_r[None, :]
         # Every program of the head stores the same. Padding may hold anything: replaced, not weighed by zero.
