@@ -188,8 +188,7 @@ def _error_after(recover: str, kept) -> float:  # type: ignore[no-untyped-def]
 def test_06_two_nodes_read_two_nodes(monkeypatch: pytest.MonkeyPatch) -> None:
     """Products on tensor cores take sixteen rows, of which two nodes fill two: what lies behind them is NaN.
 
-    Tried with: `b_n` and `b_v` of `read_kernel` loaded without their masks. (Those of `solve_kernel` are nothing to
-    fear any more: a padded row that holds NaN is a lost node.)
+    Tried with: `b_n` and `b_v` of `read_kernel`, and `b_k` of `solve_kernel`, loaded without their masks.
     """
     kernels = importlib.import_module("tests.ops.kernels.conftest")
     if kernels.INTERPRETED:
