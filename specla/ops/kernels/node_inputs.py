@@ -93,10 +93,7 @@ def node_inputs(
     _node_inputs_kernel[parts, triton.cdiv(nodes, together), batch](
         *(raw, window, *gates, taps, *weights, *found, copy, key_size**-0.5, nodes),
         *(*steps, taps.stride(0) if taps.shape[0] > 1 else 0, *weights.convolution.stride()),
-        H=key_heads,
-        HV=value_heads,
-        K=key_size,
-        V=value_size,
+        **dict(zip(("H", "HV", "K", "V"), heads, strict=True)),
         W=weights.convolution.shape[1],
         BT=together,
         BK=blocks[0],
