@@ -83,7 +83,8 @@ def hold(
     everything = torch.arange(tokens)[None].expand(2, -1)
     truth = reference_commit(state.double(), inputs, everything, total)
     tree, taken = shape_of(verify)
-    verifier, recoverer, layer = make(verify, recover, tree.depth + 1, ring=16)
+    reflects = bool((inputs.beta > 1).any())
+    verifier, recoverer, layer = make(verify, recover, tree.depth + 1, 16, reflects)
     path, places = torch.tensor([taken, taken], device=device), torch.tensor(taken)
     done, rows = torch.zeros(2, dtype=torch.long), torch.arange(2, device=device)[:, None]
     with torch.inference_mode():
