@@ -16,14 +16,13 @@ from tests.ops.kernels.machine_code import unwritten, zero_products
 
 STACK_BYTES: tuple[tuple[str, dict[str, object], int], ...] = (
     # Where write strengths exceed 1, float16 halves are scaled as well.
-    ("solve_kernel", {"BT": 64, "BR": 64, "REFLECTS": True}, 408),
-    ("solve_kernel", {"BT": 64, "FLAT": True, "REFLECTS": True}, 24),
+    ("solve_kernel", {"BT": 64, "BC": 16, "REFLECTS": True}, 24),
     ("read_kernel", {"BT": 64, "EXACT": False, "REFLECTS": True}, 440),
-    ("read_kernel", {"BT": 64, "REFLECTS": True}, 72),
+    ("read_kernel", {"BT": 64, "REFLECTS": True}, 88),
     ("_factors_kernel", {"BL": 128, "REFLECTS": True}, 56),
     # The second launch of a tree beyond 64 nodes holds the products with 64 or 128 known keys as well.
     ("solve_kernel", {"BT": 64, "BR": 128}, 1480),
-    ("solve_kernel", {"BT": 64, "BR": 64}, 376),
+    ("solve_kernel", {"BT": 64, "BR": 64}, 288),
     # Halves of a deep triangle, its inverse and a step between them are held at once, beside what tells lost nodes.
     ("solve_kernel", {"BT": 64, "FLAT": False}, 296),
     ("solve_kernel", {"BT": 32, "FLAT": False}, 16),
