@@ -56,7 +56,7 @@ def test_drift_of_reflections(verify: str, recover: str, device: torch.device) -
     hold((verify, recover), drawn, 8192, device, generator)
 
 
-@pytest.mark.parametrize("tokens", [40, pytest.param(512, marks=pytest.mark.gpu)])
+@pytest.mark.parametrize("tokens", [40, pytest.param(256, marks=pytest.mark.gpu)])
 @pytest.mark.parametrize("recover", ["factors", "factors_deferred", "factors_lazy"])
 def test_drift_of_one_key_reflected(recover: str, tokens: int, device: torch.device) -> None:
     """The same key, to the last bit, as `specla.ops.reference` says how often it may be."""
