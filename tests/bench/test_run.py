@@ -18,7 +18,7 @@ from specla.bench.lines import read_records
 from specla.bench.manifest import read_manifest
 from specla.bench.plan import plan
 from specla.bench.record import Lossless, Record, Status, latest
-from specla.bench.run import Observer, RunResult, exit_status, prepare, run
+from specla.bench.run import Observer, RunResult, exit_status, prepare, reflecting_obstacle, run
 from specla.bench.store import RunFolder
 from specla.errors import MeasurementError, SpeclaError
 from specla.report.load import load_runs
@@ -124,6 +124,23 @@ def ran(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ran:
 
 
 ALL = dict.fromkeys((0, *LENGTHS), "passed")
+
+
+def test_large_trees_that_reflect_are_refused_on_a_gpu() -> None:
+    """What the drift bound does not hold for: more than 64 nodes, under a mask, with write strengths up to 2."""
+
+    def reason(words: str, device: str = "cuda") -> str:
+        common = "drafter=ngram topology=kary model=gdn-tiny"
+        cells = plan("bench e2e", f"{common} {words}".split()).cells
+        return reflecting_obstacle(next(cell for cell in cells if cell.method.verify != "ar"), device)
+
+    reflects = "model.weights=random model.allow_neg_eigval=true"
+    assert "give up to 64, or engine.verify=hybrid" in reason(f"{reflects} topology.nodes=65 engine.verify=tree")
+    assert reason(f"{reflects} topology.nodes=65 engine.verify=auto")
+    assert not reason(f"{reflects} topology.nodes=64 engine.verify=tree")
+    assert not reason(f"{reflects} topology.nodes=65 engine.verify=hybrid")
+    assert not reason(f"{reflects} topology.nodes=65 engine.verify=tree", "cpu")
+    assert not reason("topology.nodes=65 engine.verify=tree")
 
 
 def test_a_restart_measures_the_rest_and_says_nothing_twice(ran: Ran) -> None:
