@@ -22,8 +22,8 @@ RELATIVE_RMS = {
     # and their errors do not; a commit adds the errors of all nodes, which no later one corrects: of up to 64,
     "verify_split_reflections": 3e-5,
     "commit_split_reflections": 3e-5,
-    # and of 128, of which those behind the first 64 start from such a sum: 5.8e-5 and 1.4e-4 in bfloat16 on an H200. The
-    # second is beyond the drift bound, so a bench refuses trees of over 64 nodes on such models (`reflecting_obstacle`).
+    # and of 128, of which those behind the first 64 start from such a sum: 5.8e-5 and 1.4e-4 in bfloat16 on an H200.
+    # The second is beyond the drift bound, so a bench refuses such models more than 64 nodes (`reflecting_obstacle`).
     "verify_split_blocks": 1e-4,
     "commit_split_blocks": 2e-4,
     # One product over at most 128 factors; the same from cached inputs.

@@ -32,7 +32,6 @@ from specla.bench.trained import known_models
 from specla.errors import SMALLER, MeasurementError, told
 from specla.interrupt import check, unbroken
 
-
 REFLECTED_NODES = 64
 """Of a tree whose nodes may all reflect the state."""
 
