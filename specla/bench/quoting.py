@@ -4,15 +4,15 @@ The grammar gives `=`, `,`, brackets and braces a meaning, and knows no `#`, `&`
 quotes. Paths have them all: what is typed for a dial that holds one is put in quotes wherever it can mean nothing else.
 """
 
+import os
 import re
 import shlex
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 from hydra.core.override_parser.types import Override, Quote, QuotedString
 
-from specla.bench.validate import escaped, show
+from specla.bench.validate import escaped, located, show
 from specla.errors import SpeclaError
 
 MOST_SHOWN = 300
@@ -106,7 +106,4 @@ def printable(word: str) -> str:
 
 def _exists(text: str) -> bool:
     """Whether there is a file or folder of this name."""
-    try:
-        return bool(text.strip()) and Path(text).expanduser().exists()
-    except (OSError, ValueError, RuntimeError):
-        return False
+    return bool(text.strip()) and os.path.exists(located(text))

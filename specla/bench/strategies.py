@@ -193,6 +193,8 @@ TERMS: Mapping[str, str] = {
     "that accepted it; a draft that the drafter did not have counts as wrong. topology=auto and profiles go by it.",
     "calibration": "prompts, none of those measured, on which topology=auto measures acceptance, and on ten of them "
     "step costs (measure.calibration). specla explain topology tells how a tree was chosen.",
+    "prompt_tokens": "a prompt of more tokens than workload.prompt_tokens is cut to its last ones, and a run tells how "
+    "many were; null keeps all.",
     "acceptance profile": "alpha by depth and rank in a JSON file: drafter.profile=FILE makes an oracle as right as "
     "the pair that it was measured on. specla explain profile RUN writes one.",
     "synthetic": "acceptance that was asked for (an oracle's) or weights that are random: such a cell says so, and "

@@ -144,6 +144,7 @@ class Subject:
         self.sampling = Sampling(settings.sampling.temperature, settings.sampling.top_p, settings.seed)
         given = list(prompts) if prompts is not None else load_prompts(settings.workload)
         self.prompts = [self._put(prompt) for prompt in given]
+        self._cut = 0
         self._ids = [self._encoded(prompt) for prompt in self.prompts]
         assert settings.workload.max_new_tokens is not None
         self._aligned: dict[DrafterSettings, AlignedNetwork] = {}
@@ -202,14 +203,24 @@ class Subject:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What of the checkpoint was left unread, and how conversations became texts, where there are any."""
+        """What of the checkpoint was left unread, how conversations became texts, and how many prompts were cut."""
+        return (*self.target.notes, *self._turn_notes(), *self._cut_notes())
+
+    def _cut_notes(self) -> tuple[str, ...]:
+        limit = self.settings.workload.prompt_tokens
+        if not self._cut:
+            return ()
+        told = f"{self._cut:,} of {len(self.prompts):,} prompts were cut to their last {limit} tokens"
+        return (f"workload={self.settings.workload.name}: {told} (workload.prompt_tokens)",)
+
+    def _turn_notes(self) -> tuple[str, ...]:
         if not any(prompt.turns for prompt in self.prompts):
-            return self.target.notes
+            return ()
         chat = self.target.chat
         how = "joined by blank lines: the model has no chat template"
         if chat is not None:
             how = f"put together by the chat template of {chat.file}"
-        return (*self.target.notes, f"workload={self.settings.workload.name}: turns are {how}")
+        return (f"workload={self.settings.workload.name}: turns are {how}",)
 
     def _put(self, prompt: Prompt) -> Prompt:
         """A prompt, its text that of the model's chat template where it is a conversation: so a digest covers both."""
@@ -223,7 +234,10 @@ class Subject:
     def _encoded(self, prompt: Prompt) -> list[int]:
         """The last `prompt_tokens` tokens of a prompt."""
         workload = self.settings.workload
-        ids = self.target.tokenizer.encode(prompt.text)[-workload.prompt_tokens if workload.prompt_tokens else None :]
+        ids = self.target.tokenizer.encode(prompt.text)
+        if workload.prompt_tokens is not None and len(ids) > workload.prompt_tokens:
+            self._cut += 1
+            ids = ids[-workload.prompt_tokens :]
         if not ids:
             raise SpeclaError(f"workload={workload.name}: prompt {prompt.id[:60]!r} has no tokens")
         return ids

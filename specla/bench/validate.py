@@ -198,6 +198,11 @@ def show(value: Any) -> str:
     return f"{value:g}" if isinstance(value, float) and float(f"{value:g}") == value else str(value)
 
 
+def located(name: str) -> str:
+    """The file that a name means: as it is typed where there is one, else with `~` expanded."""
+    return name if os.path.exists(name) else os.path.expanduser(name)
+
+
 def escaped(text: str) -> str:
     """A text that fits a line: what cannot be printed is escaped, and the rest is as it was."""
     return "".join(one if one.isprintable() else ascii(one)[1:-1] for one in text)

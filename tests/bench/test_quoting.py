@@ -61,7 +61,19 @@ def test_words_that_hydra_reads_stay_hydras(monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_what_exists_is_that_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    names = ["a,b.jsonl", "choice(a,b)", "${x}", "\\${x}", "a\\", "[a,b]", "x=1,y=2", "'quoted'", "step=1", "step=2"]
+    names = [
+        "a,b.jsonl",
+        "choice(a,b)",
+        "${x}",
+        "\\${x}",
+        "a\\",
+        "[a,b]",
+        "x=1,y=2",
+        "'quoted'",
+        "step=1",
+        "step=2",
+        "~x.txt",
+    ]
     for name in names:
         Path(name).write_text("text\n")
         cells = plan("bench e2e", ["workload=dataset", f"workload.path={name}"]).cells

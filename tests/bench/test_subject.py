@@ -51,6 +51,15 @@ def test_a_conversation_is_put_by_the_models_template_and_a_text_is_not() -> Non
     assert subject(TEMPLATE, TEXT).notes == ()
 
 
+def test_prompts_that_are_cut_are_counted() -> None:
+    long = replace(TEXT, text="Hello, all")
+    cut = subject(None, TEXT, long, long, words=("workload.prompt_tokens=5",))
+    told = "2 of 3 prompts were cut to their last 5 tokens (workload.prompt_tokens)"
+    assert cut.notes == (f"workload=heldout: {told}",)
+    assert cut._ids == [[ord(character) for character in text] for text in ("Hello", ", all", ", all")]
+    assert subject(None, long, words=("workload.prompt_tokens=null",)).notes == ()
+
+
 def test_the_digest_covers_the_template_where_it_matters() -> None:
     other = replace(TEMPLATE, text="{{ messages[0].content }}")
     assert len({subject(chat, TALK).digest for chat in (None, TEMPLATE, other)}) == 3

@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import re
 from dataclasses import replace
 from importlib import resources
 from pathlib import Path
@@ -74,8 +75,16 @@ def test_absent_ids_are_the_index_and_absent_categories_all(tmp_path: Path) -> N
     rows += [{"id": True, "prompt": "d"}, {"id": 7, "prompt": "e", "category": False}, {"id": "", "prompt": "f"}]
     found = chosen(tmp_path / "a.jsonl", lines(*rows)).prompts
     assert {(prompt.id, prompt.category) for prompt in found} == {
-        ("0", "all"), ("1", "all"), ("7", "3"), ("true", "all"), ("7 (line 5)", "false"), ("", "all"),
+        ("0", "all"), ("1", "all"), ("7", "3"), ("true", "all"), ("7 (line 5)", "false"), ("5", "all"),
     }  # fmt: skip
+
+
+def test_ids_are_unique_whatever_the_file_holds(tmp_path: Path) -> None:
+    rows = [{"id": name, "prompt": "x"} for name in ("a (line 3)", "a", "a", "a (line 3)", "5", "")]
+    found = [prompt.id for prompt in chosen(tmp_path / "a.jsonl", lines(*rows)).prompts]
+    assert found == ["a (line 3)", "a", "a (line 3) (line 3)", "a (line 3) (line 4)", "5", "5 (line 6)"]
+    found = [prompt.id for prompt in chosen(tmp_path / "a.csv", "id,prompt\n,x\n,y\n").prompts]
+    assert found == ["0", "1"]
 
 
 def test_rows_that_share_an_id_or_have_none_are_left_for_calibration(tmp_path: Path) -> None:
@@ -118,6 +127,33 @@ def test_blank_rows_are_left_out_and_told(tmp_path: Path) -> None:
         chosen(tmp_path / "a.csv", 'prompt,id\n,1\n" ",2\n')
 
 
+def test_conversations_without_a_prompt_are_left_out_and_told(tmp_path: Path) -> None:
+    good, parts = {"role": "user", "content": "a"}, [{"type": "image_url", "image_url": "x"}]
+    image, silent = {"role": "user", "content": parts}, {"role": "assistant", "content": "b"}
+    found = chosen(tmp_path / "a.jsonl", lines(*({"messages": [turn]} for turn in (silent, good, image, silent))))
+    assert [prompt.text for prompt in found.prompts] == ["a"]
+    where = f"workload.path={tmp_path}/a.jsonl"
+    assert found.notes == (
+        f"{where}: 2 of 4 rows hold a conversation without a user turn (line 1, line 4) and are left out",
+        f"{where}: 1 of 4 rows hold a turn with images, tool calls or other parts that are no text (line 3) and are "
+        "left out",
+    )
+    with pytest.raises(SpeclaError, match=r"holds no prompts; 1 of 1 rows hold a conversation without a user turn"):
+        chosen(tmp_path / "a.jsonl", lines({"messages": [silent]}))
+
+
+def test_a_column_that_is_blank_throughout_gives_way_to_the_next(tmp_path: Path) -> None:
+    talk = [{"role": "user", "content": "a"}]
+    rows = [{"prompt": None, "messages": talk}, {"prompt": "", "messages": talk}]
+    assert [prompt.text for prompt in chosen(tmp_path / "a.jsonl", lines(*rows)).prompts] == ["a", "a"]
+    rows_of_both = [{"question": "a"}, {"question": "b", "prompt": "c"}]
+    assert [prompt.text for prompt in chosen(tmp_path / "a.jsonl", lines(*rows_of_both)).prompts] == ["a", "b"]
+    elsewhere = r"\(line 2\) and are left out; messages has some there: workload.column=messages takes it"
+    assert re.search(elsewhere, chosen(tmp_path / "a.jsonl", lines({"prompt": "b"}, rows[0])).notes[0])
+    with pytest.raises(SpeclaError, match=r"holds no prompts; 2 of 2 .* workload.column=messages takes it"):
+        chosen(tmp_path / "a.jsonl", lines(*rows), column="prompt")
+
+
 def test_all_prompts_and_whole_batches(tmp_path: Path) -> None:
     assert len(load(name="heldout", prompts=None)) == 120
     found = chosen(tmp_path / "a.txt", "a\nb\nc\nd\ne\n", prompts=None, batch=2)
@@ -134,8 +170,14 @@ def test_all_prompts_and_whole_batches(tmp_path: Path) -> None:
     [
         (lines({"prompt": 5}), {}, "line 1: column prompt holds 5, a number, which is no text"),
         (lines({"prompt": "a"}, {"prompt": {"a": 1}}), {}, "line 2: column prompt holds an object of 1, {'a': 1}"),
-        (lines({"prompt": "a"}, {"text": "b"}), {}, "line 2 has text, and none of that name; set it to one"),
-        (lines({"other": "a"}), {}, "has other; set it to one of these"),
+        (lines({"prompt": "a"}, {"text": "b"}), {}, "line 2 has no column prompt; it has text"),
+        (lines({"other": "a"}, {"text": "b"}), {}, "line 1 has no column text; it has other"),
+        (lines({"other": "a"}), {}, "there is no such column; set it to one that holds text or a conversation: other"),
+        (
+            lines({"question": ["a", "b"]}),
+            {},
+            "line 1: column question holds a list of 2, ['a', 'b'], which is no text; w",
+        ),
         (lines({"a\nb": "x", "c": 1}), {"column": "d"}, "workload.column=d: "),
         ('{"prompt": "\\ud800"}', {}, "line 1: column prompt holds half of a surrogate pair, '\\ud800'"),
         ('{"prompt": "a", "category": "\\ud800"}', {}, "line 1: column category holds half of a surrogate pair"),
@@ -167,6 +209,10 @@ def test_too_few_prompts_and_unknown_categories(tmp_path: Path) -> None:
         load(name="heldout", prompts=25, categories=("code",))
     with pytest.raises(SpeclaError, match="no 'poems'"):
         load(name="heldout", categories=("poems",))
+    with pytest.raises(
+        SpeclaError, match=r"^workload.categories=\[\]: names none; give some of arithmetic, .* or null"
+    ):
+        load(name="heldout", categories=())
     with pytest.raises(SpeclaError, match="no such file"):
         load(name="human-eval", path=str(tmp_path / "nowhere.jsonl"))
 
@@ -210,12 +256,17 @@ def test_a_dry_run_opens_what_is_here(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("one\n\ntwo\n")
     with pytest.raises(SpeclaError, match=r"nowhere.jsonl: no such file"):
         check(f"workload=dataset workload.path={tmp_path}/nowhere.jsonl")
-    with pytest.raises(SpeclaError, match=r"workload.column=prompt: .* has text"):
+    with pytest.raises(SpeclaError, match=r"workload.column=prompt: .* a conversation: text"):
         check(f"workload=dataset workload.path={tmp_path}/a.txt workload.column=prompt")
     with pytest.raises(SpeclaError, match=r"workload.prompts=8: dataset holds 2"):
         check(f"workload=dataset workload.path={tmp_path}/a.txt")
     notes = check(f"workload=dataset workload.path={tmp_path}/a.txt workload.prompts=null")
-    assert notes == (f"workload.path={tmp_path}/a.txt: 1 of 3 rows hold no text (line 2) and are left out",)
+    assert notes == (
+        f"workload.path={tmp_path}/a.txt: 2 prompts, the first: 'one'",
+        f"workload.path={tmp_path}/a.txt: 1 of 3 rows hold no text (line 2) and are left out",
+    )
     notes = check("workload=dataset workload.dataset=owner/name")
     assert notes == ("workload.dataset=owner/name: a run asks the hub for it, a dry run does not",)
-    assert check("workload=human-eval") == ()
+    (held,) = check("workload=human-eval workload.batch=1,2")
+    assert held.startswith("workload=human-eval: 164 prompts, the first: 'from typing import List")
+    assert check("workload.categories=[code]")[0].startswith("workload=heldout: 24 prompts of categories code, the")

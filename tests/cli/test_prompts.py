@@ -14,15 +14,27 @@ from tests.cli.conftest import Run
     [
         ("workload.path=missing.jsonl", "workload.path=missing.jsonl: no such file"),
         ("workload.path=few.txt", "workload.prompts=8: dataset holds 2; give at most that"),
-        ("workload.path=few.txt workload.column=prompt", "workload.column=prompt: workload.path=few.txt: has text"),
+        (
+            "workload.path=few.txt workload.column=prompt",
+            "workload.column=prompt: workload.path=few.txt: there is no such column; set it to",
+        ),
         ("workload.path=few.txt workload.prompts=1 topology=auto", "measured leave 1 of the 2 prompts"),
-        ("workload.path=few.txt,missing.txt workload.prompts=1", "workload.path=missing.txt: no such file"),
     ],
 )
 def test_a_dry_run_refuses_what_a_run_would(words: str, told: str, run: Run, tmp_path: Path) -> None:
     (tmp_path / "few.txt").write_text("one\ntwo\n")
     code, out, err = run(f"specla bench e2e --dry-run workload=dataset {words}")
     assert (code, out) == (2, "") and told in err and err.count("\n") == 1
+
+
+def test_a_dry_run_tells_of_every_file_of_a_sweep(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "few.txt").write_text("one\ntwo\n")
+    code, out, err = run(
+        "specla bench e2e --dry-run workload=dataset workload.path=few.txt,missing.txt workload.prompts=1"
+    )
+    assert code == 0 and out
+    assert "workload.path=few.txt: 2 prompts, the first: 'one'\n" in err
+    assert "workload.path=missing.txt: no such file: its cells fail\n" in err
 
 
 def test_what_was_made_of_a_file_is_said_and_kept(run: Run, tmp_path: Path) -> None:
@@ -35,7 +47,8 @@ def test_what_was_made_of_a_file_is_said_and_kept(run: Run, tmp_path: Path) -> N
     command = f'specla bench e2e {words} workload.prompts=null workload.turns=all "workload.path={name}"'
     blank = f"workload.path={name}: 1 of 3 rows hold no text (line 2) and are left out"
     code, out, err = run(f"{command} --dry-run")
-    assert code == 0 and blank in err and out
+    held = f"workload.path={name}: 2 prompts, the first: "
+    assert code == 0 and all(err.count(note) == 1 for note in (held, blank)) and out
     code, _, err = run(command)
     joined = "workload=dataset: turns are joined by blank lines: the model has no chat template"
     (log,) = Path("runs").glob("*/log.txt")

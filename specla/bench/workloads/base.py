@@ -31,10 +31,11 @@ class Prompt:
 
 @dataclass(frozen=True)
 class Chosen:
-    """The prompts of a cell, and what was left out on the way, a line each."""
+    """The prompts of a cell, what was left out on the way, a line each, and how many there were to choose from."""
 
     prompts: list[Prompt]
     notes: tuple[str, ...]
+    held: int
 
 
 def load_prompts(settings: WorkloadSettings) -> list[Prompt]:
@@ -60,7 +61,7 @@ def choose_prompts(settings: WorkloadSettings) -> Chosen:
         )
     if rest:
         notes += (f"workload={settings.name}: the last {rest} of {wanted} prompts fill no batch and are left out",)
-    return Chosen(mixed[: wanted - rest], notes)
+    return Chosen(mixed[: wanted - rest], notes, len(mixed))
 
 
 def calibration_prompts(settings: WorkloadSettings, count: int, measured: Sequence[Prompt]) -> list[Prompt]:
@@ -104,6 +105,8 @@ def _mixed(settings: WorkloadSettings) -> tuple[list[Prompt], tuple[str, ...]]:
     prompts, notes = read_source(settings)
     places = {category: place for place, category in enumerate(dict.fromkeys(p.category for p in prompts))}
     if settings.categories is not None:
+        if not settings.categories:
+            raise SpeclaError(f"workload.categories=[]: names none; give some of {listed(places)}, or null for all")
         unknown = [name for name in settings.categories if name not in places]
         if unknown:
             raise SpeclaError(

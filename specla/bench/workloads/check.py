@@ -5,7 +5,9 @@ from dataclasses import replace
 from specla.bench.cells import Cell, Plan, asked
 from specla.bench.normalise import END_TO_END
 from specla.bench.settings import WorkloadSettings
-from specla.bench.workloads.base import calibration_prompts, choose_prompts
+from specla.bench.validate import escaped
+from specla.bench.workloads.base import Chosen, calibration_prompts, choose_prompts
+from specla.bench.workloads.shown import listed, quoted
 from specla.bench.workloads.sources import on_hub
 from specla.errors import SpeclaError
 
@@ -15,7 +17,8 @@ def check_prompts(plan: Plan, fetch: bool) -> Plan:
 
     Args:
         plan: of a run or a dry run.
-        fetch: ask the hub for data sets too; else the notes name what was not looked at.
+        fetch: ask the hub for data sets too, as a run; else the notes name what was not looked at, and say how many
+            prompts the others hold.
 
     Raises:
         SpeclaError: what a run of this plan would say of its prompts: a file that is missing or damaged, an unknown
@@ -51,4 +54,12 @@ def _notes(chosen: _Set, fetch: bool) -> tuple[str, ...]:
     found = choose_prompts(workload)
     if calibration is not None:
         calibration_prompts(workload, calibration, found.prompts)
-    return tuple(found.notes)
+    return tuple(found.notes) if fetch else (_held(workload, found), *found.notes)
+
+
+def _held(workload: WorkloadSettings, found: Chosen) -> str:
+    """What a dry run says of the prompts that a run would decode, so that a wrong column is seen."""
+    source = f"workload={workload.name}" if workload.path is None else f"workload.path={escaped(workload.path)}"
+    of = "" if workload.categories is None else f" of categories {listed(workload.categories)}"
+    count = f"{found.held:,} prompt" + "s" * (found.held != 1)
+    return f"{source}: {count}{of}, the first: {quoted(found.prompts[0].text)}"

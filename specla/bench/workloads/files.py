@@ -5,12 +5,22 @@ alone. Nothing is inferred from what a text looks like, so `null`, `12` and `202
 """
 
 import os
-from collections.abc import Callable, Container, Iterator, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from specla.bench.validate import escaped
-from specla.bench.workloads.parse import DamageError, Found, json_document, json_lines, separated, text_lines
+from specla.bench.workloads.conversation import holds_prompt
+from specla.bench.workloads.foreign import EXCEL, EXCEL_TOLD, foreign
+from specla.bench.workloads.parse import (
+    CONVERSATIONS,
+    DamageError,
+    Found,
+    json_document,
+    json_lines,
+    separated,
+    text_lines,
+)
 from specla.bench.workloads.shown import described, listed, name_shown, reason, repeated
 from specla.bench.workloads.unpack import MOST_BYTES, PACKED, file_bytes, unpacked
 from specla.errors import SpeclaError
@@ -53,25 +63,46 @@ class Table:
         rows: at least one.
         columns: of the first row; all of Parquet's, whether they were read or not.
         held_in: the key of a JSON object that holds the rows.
+        hint: what may be wrong where a column is missing.
+        kinds: of Parquet: the columns whose type is one of texts or conversations.
     """
 
     where: str
     rows: list[Row] = field(repr=False)
     columns: tuple[str, ...]
     held_in: str | None = None
+    hint: str = ""
+    kinds: tuple[str, ...] | None = None
 
     def value(self, row: Row, column: str) -> Any:
         """What a row has in a column. Raises SpeclaError where it has none."""
         if column in row.values:
             return row.values[column]
-        if column == self.held_in:
-            rows = described([dict(each.values) for each in self.rows])
-            has = f"holds the rows themselves there, {rows}; they have {listed(self.columns)}"
-        elif column in self.columns:
-            has = f"{row.place} has {listed(row.values) or 'no columns'}, and none of that name"
+        if column in self.columns or any(column in each.values for each in self.rows):
+            has = listed(row.values) or "no columns"
+            raise SpeclaError(f"{self.where}: {row.place} has no column {name_shown(column)}; it has {has}")
+        where = f"workload.column={name_shown(column)}: {self.where}"
+        if self.hint:
+            raise SpeclaError(f"{where}: there is no such column{self.hint}")
+        usable = listed(self.usable)
+        remedy = f"set it to one that holds text or a conversation: {usable}"
+        if not usable:
+            remedy = "no column holds text or a conversation: write one prompt a line in a column prompt"
+        if self.held_in is None:
+            has = "there is no such column"
         else:
-            has = f"has {listed(self.columns) or 'no columns'}{_other_separator(self.columns)}"
-        raise SpeclaError(f"workload.column={column}: {self.where}: {has}; set it to one of these")
+            rows = described([dict(each.values) for each in self.rows])
+            holder = name_shown(self.held_in)
+            has = f"{holder} holds the rows, {rows}, without such a column (one row alone is written as [{{...}}])"
+        raise SpeclaError(f"{where}: {has}; {remedy}")
+
+    @property
+    def usable(self) -> Sequence[str]:
+        """Columns whose first row holds text or a conversation."""
+        if self.kinds is not None:
+            return self.kinds
+        first = self.rows[0].values.items()
+        return [name for name, value in first if holds_prompt(value, name in CONVERSATIONS)]
 
     def wrong(self, row: Row, what: str) -> SpeclaError:
         """The error that a row is: where it is, and what is wrong with it."""
@@ -100,14 +131,16 @@ def rows_of(data: bytes, name: str, wanted: Container[str] | None = None, most: 
     packing = ending if ending in PACKED else ""
     if packing:
         ending = os.path.splitext(stem)[1]
+    if ending in EXCEL:
+        raise SpeclaError(f"{where}: {EXCEL_TOLD}")
     if ending not in ENDINGS:
         raise SpeclaError(
             f"{where}: the ending must be one of {', '.join(ENDINGS)}, in any case, and {', '.join(PACKED)} may follow"
         )
-    if not data:
-        raise SpeclaError(f"{where}: the file is empty")
+    _require(data, ending + packing, where)
     if packing:
         data = unpacked(data, packing, where, most)
+        _require(data, ending, where)
     if ending == _PARQUET:
         return _parquet(data, where, wanted, most)
     try:
@@ -117,7 +150,15 @@ def rows_of(data: bytes, name: str, wanted: Container[str] | None = None, most: 
         raise SpeclaError(f"{where}: {damage}") from None
     if not rows:
         raise SpeclaError(f"{where}: {found.nothing}")
-    return Table(where, rows, found.columns or tuple(rows[0].values), found.held_in)
+    return Table(where, rows, found.columns or tuple(rows[0].values), found.held_in, found.hint)
+
+
+def _require(data: bytes, ending: str, where: str) -> None:
+    """Raise SpeclaError for bytes that are none, or known to be something else than the ending says."""
+    if not data:
+        raise SpeclaError(f"{where}: the file is empty")
+    if told := foreign(data, ending):
+        raise SpeclaError(f"{where}: {told}")
 
 
 def _decoded(data: bytes) -> str:
@@ -148,6 +189,7 @@ def _parquet(data: bytes, where: str, wanted: Container[str] | None, most: int) 
     import pyarrow
     from pyarrow import parquet
 
+    file: Any = None
     try:
         file = parquet.ParquetFile(pyarrow.BufferReader(data))
         columns: tuple[str, ...] = tuple(file.schema_arrow.names)
@@ -161,10 +203,11 @@ def _parquet(data: bytes, where: str, wanted: Container[str] | None, most: int) 
     except SpeclaError:
         raise
     except Exception as damage:  # Arrow raises many types for a malformed file
-        raise SpeclaError(f"{where}: cannot be read as Parquet ({reason(damage)})") from None
+        place = _damaged_column(file, read) if file is not None else ""
+        raise SpeclaError(f"{where}: {place}cannot be read as Parquet ({reason(damage)})") from None
     if not rows:
         raise SpeclaError(f"{where}: holds the columns {listed(columns)} and no rows")
-    return Table(where, rows, columns)
+    return Table(where, rows, columns, kinds=_kinds(file.schema_arrow))
 
 
 def _parquet_rows(file: Any, columns: list[str], where: str, most: int) -> Iterator[Row]:
@@ -178,10 +221,29 @@ def _parquet_rows(file: Any, columns: list[str], where: str, most: int) -> Itera
             yield Row(values, f"row {number:,}")
 
 
-def _other_separator(columns: tuple[str, ...]) -> str:
-    """A hint where all names landed in one column."""
-    if len(columns) == 1:
-        for character, name in ((";", "semicolons"), ("\t", "tabs"), ("|", "bars")):
-            if character in columns[0]:
-                return f" (separated by {name}? .csv has commas, .tsv tabs)"
+def _damaged_column(file: Any, columns: list[str]) -> str:
+    """The first column that cannot be read alone, for a message; empty where there is none."""
+    for name in columns:
+        try:
+            for batch in file.iter_batches(batch_size=_PARQUET_ROWS, columns=[name]):
+                batch.to_pylist()
+        except Exception:  # as above
+            return f"column {name_shown(name)}: "
     return ""
+
+
+def _kinds(schema: Any) -> tuple[str, ...]:
+    """The columns whose type is text, or a list that may be a conversation."""
+    # Loaded for such a file alone.
+    from pyarrow import types
+
+    texts = (types.is_string, types.is_large_string, types.is_string_view)
+
+    def fits(kind: Any, name: str) -> bool:
+        if types.is_dictionary(kind):
+            return fits(kind.value_type, name)
+        if types.is_list(kind) or types.is_large_list(kind):
+            return types.is_struct(kind.value_type) or (name in CONVERSATIONS and fits(kind.value_type, ""))
+        return any(is_text(kind) for is_text in texts)
+
+    return tuple(field.name for field in schema if fits(field.type, field.name))

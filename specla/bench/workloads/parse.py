@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -14,8 +15,18 @@ TEXT_COLUMN = "text"
 TEXTS = ("prompt", TEXT_COLUMN, "question")
 """Where a prompt is looked for, in this order."""
 CONVERSATIONS = ("turns", "messages", "conversations", "conversation")
-"""Where a conversation is looked for, after TEXTS."""
+"""Where a conversation is looked for, after TEXTS; a list of bare texts is one here alone."""
+ROLES = ("role", "from")
+"""What an object that is a turn has one of."""
 
+_MARK = "\ufeff"
+"""A byte order mark, which joined files repeat."""
+_SEPARATORS = {
+    ",": ("commas", "name it .csv"),
+    "\t": ("tabs", "name it .tsv"),
+    ";": ("semicolons", "save it with commas, or as .tsv"),
+    "|": ("bars", "save it with commas, or as .tsv"),
+}
 _MOST_CELL = 2**31 - 1
 """Characters of a CSV cell: files are bounded, and the library's 131,072 is less than a long prompt."""
 
@@ -33,6 +44,8 @@ class Found:
     held_in: str | None = None
     nothing: str = field(default="holds no rows")
     """What there is, where there are no rows."""
+    hint: str = ""
+    """What may be wrong where a column is missing."""
 
 
 def text_lines(text: str) -> Found:
@@ -71,33 +84,57 @@ def json_document(text: str) -> Found:
 
 def separated(text: str, delimiter: str) -> Found:
     """Rows of cells, the first row their names; cells in quotes may hold whatever, line ends included."""
-    rows = _cells(text, delimiter)
+    hint = _other_separator(text, delimiter)
+    rows = _cells(text, delimiter, hint)
     place, names = next(rows, ("line 1", []))
+    if names == ["sep=", ""]:
+        # Excel's own first line, which names the separator.
+        place, names = next(rows, (place, []))
     named = [name for name in names if name]
     if not named:
         raise DamageError(f"{place}: the first line names no column")
     twice = repeated(named)
     if twice is not None:
         raise DamageError(f"{place}: names column {name_shown(twice)} twice; rename one")
-    filled = _filled(rows, names)
-    return Found(filled, tuple(named), nothing=f"holds its header alone ({listed(named)}), and no rows")
+    filled = _filled(rows, names, hint)
+    return Found(filled, tuple(named), hint=hint, nothing=f"holds its header alone ({listed(named)}), and no rows")
 
 
-def _filled(rows: Iterator[tuple[str, list[str]]], names: list[str]) -> Iterator[tuple[str, dict[str, str]]]:
+def _other_separator(text: str, delimiter: str) -> str:
+    """A hint where the header has another separator alone."""
+    header = re.split("[\r\n]", text, maxsplit=1)[0]
+    found = [told for character, told in _SEPARATORS.items() if character in header]
+    if delimiter in header or not found:
+        return ""
+    name, remedy = found[0]
+    return f" (separated by {name}? {remedy})"
+
+
+def _filled(rows: Iterator[tuple[str, list[str]]], names: list[str], hint: str) -> Iterator[tuple[str, dict[str, str]]]:
     for place, cells in rows:
         if len(cells) != len(names):
             raise DamageError(
-                f"{place}: has {len(cells):,} cells, the header {len(names):,}; quote a cell that holds separators"
+                f"{place}: has {len(cells):,} cells, the header {len(names):,}; "
+                f"quote a cell that holds separators{hint}"
             )
         # A column without a name, as spreadsheets leave behind, cannot be asked for.
         yield place, {name: cell for name, cell in zip(names, cells, strict=True) if name}
 
 
-def _cells(text: str, delimiter: str) -> Iterator[tuple[str, list[str]]]:
+def _cells(text: str, delimiter: str, hint: str) -> Iterator[tuple[str, list[str]]]:
     """The cells of every row that has any, with the line it starts in."""
-    reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
+    begins = True
+
+    def lines() -> Iterator[str]:
+        nonlocal begins
+        for line in io.StringIO(text, newline=""):
+            first, begins = begins, False
+            yield line.removeprefix(_MARK) if first else line
+
+    reader = csv.reader(lines(), delimiter=delimiter, strict=True)
     start = 1
     while True:
+        begins = True
         # One limit for the whole process: held only while a row is read.
         usual = csv.field_size_limit(_MOST_CELL)
         try:
@@ -105,7 +142,7 @@ def _cells(text: str, delimiter: str) -> Iterator[tuple[str, list[str]]]:
         except csv.Error as error:
             open_quote = "unexpected end" in str(error)
             what = "a quote opens in this row and is never closed" if open_quote else f"not CSV ({reason(error)})"
-            raise DamageError(f"line {start:,}: {what}") from None
+            raise DamageError(f"line {start:,}: {what}{hint}") from None
         finally:
             csv.field_size_limit(usual)
         if cells is None:
@@ -121,7 +158,7 @@ def _lines(text: str) -> Iterator[tuple[str, str]]:
     if not lines[-1]:
         lines.pop()
     for number, line in enumerate(lines, start=1):
-        yield f"line {number:,}", line
+        yield f"line {number:,}", line.removeprefix(_MARK)
 
 
 def _value(text: str, place: str) -> Any:
@@ -163,21 +200,53 @@ def _rows(values: list[Any]) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def _in_object(value: dict[str, Any]) -> Found:
-    """The rows of an object: those of its one list, its columns put side by side, or itself."""
+    """The rows of an object: those of its one list of objects, its columns put side by side, or itself."""
+    if _is_frame(value):
+        raise DamageError('holds columns or rows keyed by their index; write it with pandas\' orient="records"')
     lists = {name: inner for name, inner in value.items() if isinstance(inner, list)}
-    is_row = any(name in value for name in CONVERSATIONS) or any(isinstance(value.get(name), str) for name in TEXTS)
+    talks = [name for name, inner in lists.items() if name in (*TEXTS, *CONVERSATIONS) and _is_talk(name, inner)]
+    holders = [name for name in lists if name not in talks and any(isinstance(item, dict) for item in lists[name])]
+    if talks:
+        rows = [
+            name for name in holders if any(key in item for item in lists[name] for key in (*TEXTS, *CONVERSATIONS))
+        ]
+        if rows:
+            raise DamageError(
+                f"holds a conversation in {name_shown(talks[0])} and rows in {name_shown(rows[0])}; keep one of the two"
+            )
+        return Found([("row 1", value)])
+    if len(holders) > 1:
+        raise DamageError(
+            f"holds {len(holders)} lists ({listed(holders)}); keep the one that holds the rows, or make one row a list "
+            "of one, as in [{...}]"
+        )
+    if holders:
+        return Found(_rows(lists[holders[0]]), held_in=holders[0])
+    is_row = any(isinstance(value.get(name), str) for name in TEXTS)
+    is_row = is_row or any(name in value and not lists.get(name) for name in CONVERSATIONS)
     if is_row or not lists:
         return Found([("row 1", value)])
-    if not any(isinstance(item, dict | list) for inner in lists.values() for item in inner):
-        lengths = {len(inner) for inner in lists.values()}
-        if len(lengths) > 1:
-            raise DamageError(
-                f"its columns {listed(lists)} have {min(lengths):,} to {max(lengths):,} rows; make them equal"
-            )
-        columns = zip(*lists.values(), strict=True)
-        rows = ((f"row {i:,}", dict(zip(lists, items, strict=True))) for i, items in enumerate(columns, start=1))
-        return Found(rows, tuple(lists), nothing=f"holds the empty columns {listed(lists)}")
-    if len(lists) > 1:
-        raise DamageError(f"holds {len(lists)} lists ({listed(lists)}); keep the one that holds the rows")
-    (name,) = lists
-    return Found(_rows(lists[name]), held_in=name)
+    lengths = {len(inner) for inner in lists.values()}
+    if len(lengths) > 1:
+        raise DamageError(
+            f"its columns {listed(lists)} have {min(lengths):,} to {max(lengths):,} rows; make them equal"
+        )
+    columns = zip(*lists.values(), strict=True)
+    cells = ((f"row {i:,}", dict(zip(lists, items, strict=True))) for i, items in enumerate(columns, start=1))
+    return Found(cells, tuple(lists), nothing=f"holds the empty columns {listed(lists)}")
+
+
+def _is_frame(value: dict[str, Any]) -> bool:
+    """Whether an object is a table as pandas writes it by default, by columns, or by its index."""
+    inner = list(value.values())
+    if not inner or not all(isinstance(item, dict) and item for item in inner):
+        return set(value) == {"columns", "index", "data"}
+    return any(all(key.isdecimal() for key in keys) for keys in (value, inner[0]))
+
+
+def _is_talk(name: str, items: list[Any]) -> bool:
+    """Whether a column of an object holds turns, not rows."""
+    if name in CONVERSATIONS and items and all(isinstance(item, str) for item in items):
+        return True
+    turns = [isinstance(item, dict) and any(key in item for key in ROLES) for item in items]
+    return bool(turns) and all(turns)

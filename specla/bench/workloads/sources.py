@@ -6,11 +6,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from importlib import resources
-from pathlib import Path
+from typing import Any
 
 from specla.bench.settings import WorkloadSettings
+from specla.bench.validate import located
 from specla.bench.workloads.base import Prompt
-from specla.bench.workloads.conversation import FIRST, NoPromptError, as_name, read_prompt
+from specla.bench.workloads.conversation import FIRST, LeftOutError, NoPromptError, as_name, holds_prompt, read_prompt
 from specla.bench.workloads.files import Row, Table, file_rows, rows_of
 from specla.bench.workloads.parse import CONVERSATIONS, TEXTS
 from specla.bench.workloads.shown import name_shown, reason
@@ -18,6 +19,7 @@ from specla.errors import SpeclaError
 from specla.models.chat import plain
 
 _PLACES_SHOWN = 5
+_BLANK = "hold no text"
 
 
 @dataclass(frozen=True)
@@ -26,7 +28,7 @@ class Names:
 
     Attributes:
         columns: where the prompt is looked for, the first that is there, unless workload.column names one.
-        id: the column of ids; a row without one has its index, from 0.
+        id: the column of ids; a row without one, or with an empty one, has its index, from 0.
         prefix: before every id.
         category: the column of categories.
         kind: the category of a row without one.
@@ -95,44 +97,70 @@ def prompts_in(table: Table, settings: WorkloadSettings) -> tuple[list[Prompt], 
     Raises:
         SpeclaError: a row is no prompt, or all are blank.
     """
-    names, prompts, blank = WORKLOADS[settings.name], list[Prompt](), list[str]()
-    column = settings.column or next((name for name in names.columns if name in table.columns), names.columns[0])
+    names, prompts, left = WORKLOADS[settings.name], list[Prompt](), dict[str, list[Row]]()
+    column = settings.column or _column(table, names)
     taken = set[str]()
     for index, row in enumerate(table.rows):
-        prompt = _prompt(table, row, column, index, settings, names)
-        if prompt is None:
-            blank.append(row.place)
+        try:
+            prompt = _prompt(table, row, column, index, settings, names)
+        except LeftOutError as why:
+            left.setdefault(str(why), []).append(row)
             continue
-        if prompt.id in taken:
-            # Records tell prompts apart by their ids.
+        # Records tell prompts apart by their ids.
+        while prompt.id in taken:
             prompt = replace(prompt, id=f"{prompt.id} ({row.place})")
         taken.add(prompt.id)
         prompts.append(prompt)
-    if not blank:
-        return prompts, ()
-    places = ", ".join(blank[:_PLACES_SHOWN]) + ", ..." * (len(blank) > _PLACES_SHOWN)
-    told = f"{len(blank):,} of {len(table.rows):,} rows hold no text ({places})"
+    told = [_told(table, why, rows) for why, rows in left.items()]
+    elsewhere = _elsewhere(left.get(_BLANK, []), names)
     if not prompts:
-        raise SpeclaError(f"{table.where}: holds no prompts; {told}")
-    return prompts, (f"{table.where}: {told} and are left out",)
+        raise SpeclaError(f"{table.where}: holds no prompts; {'; '.join(told)}{elsewhere}")
+    return prompts, tuple(f"{table.where}: {each} and are left out{elsewhere * (_BLANK in each)}" for each in told)
 
 
-def _prompt(table: Table, row: Row, column: str, index: int, settings: WorkloadSettings, names: Names) -> Prompt | None:
-    """The prompt of a row, or None where it is blank."""
+def _column(table: Table, names: Names) -> str:
+    """The first usual column of the first row, or else of any, that is not blank in every row."""
+    there = [name for name in names.columns if name in table.columns]
+    there = there or [name for name in names.columns if any(name in row.values for row in table.rows)]
+    filled = (name for name in there if any(not _blank(row.values.get(name)) for row in table.rows))
+    return next(filled, (there or names.columns)[0])
+
+
+def _blank(value: Any) -> bool:
+    return not value.strip() if isinstance(value, str) else value is None or value == []
+
+
+def _told(table: Table, why: str, rows: list[Row]) -> str:
+    places = ", ".join(row.place for row in rows[:_PLACES_SHOWN]) + ", ..." * (len(rows) > _PLACES_SHOWN)
+    return f"{len(rows):,} of {len(table.rows):,} rows {why} ({places})"
+
+
+def _elsewhere(blank: list[Row], names: Names) -> str:
+    """A hint where rows without text have it in another usual column."""
+    for name in names.columns:
+        if any(holds_prompt(row.values.get(name), name in CONVERSATIONS) for row in blank):
+            return f"; {name} has some there: workload.column={name} takes it"
+    return ""
+
+
+def _prompt(table: Table, row: Row, column: str, index: int, settings: WorkloadSettings, names: Names) -> Prompt:
+    """The prompt of a row. Raises LeftOutError where it has none, as one that is blank."""
     value, where = table.value(row, column), column
     try:
-        read = read_prompt(value, settings.turns or FIRST)
+        read = read_prompt(value, settings.turns or FIRST, column in CONVERSATIONS)
         text = read if isinstance(read, str) else plain(read)
         if not text.strip():
-            return None
+            raise LeftOutError(_BLANK)
         where = str(names.id)
         own = as_name(row.values.get(names.id)) if names.id else None
         where = str(names.category)
         category = as_name(row.values.get(names.category)) if names.category else None
+    except LeftOutError:
+        raise
     except NoPromptError as problem:
         raise table.wrong(row, f"column {name_shown(where)} holds {problem}") from None
     return Prompt(
-        names.prefix + (str(index) if own is None else own),
+        names.prefix + (own or str(index)),
         names.kind if category is None else category,
         names.put(text) if isinstance(read, str) else text,
         () if isinstance(read, str) else read,
@@ -182,7 +210,7 @@ def _hub_table(settings: WorkloadSettings) -> Table:
 def _stamp(path: str | None) -> tuple[int, ...]:
     """What changes when a file does."""
     try:
-        found = os.stat(Path(path).expanduser()) if path is not None else None
-    except (OSError, ValueError, RuntimeError):
+        found = os.stat(located(path)) if path is not None else None
+    except (OSError, ValueError):
         return ()
     return () if found is None else (found.st_ino, found.st_size, found.st_mtime_ns)

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from specla.bench.validate import escaped
+from specla.bench.validate import escaped, located
 from specla.bench.workloads.shown import reason
 from specla.errors import SpeclaError
 
@@ -43,7 +43,7 @@ def file_bytes(name: str) -> bytes:
     """
     where = f"workload.path={escaped(name)}"
     try:
-        path = Path(name).expanduser()
+        path = Path(located(name))
         found = path.stat()
         if stat.S_ISDIR(found.st_mode):
             raise SpeclaError(f"{where}: is a folder; name a file in it")
@@ -56,7 +56,7 @@ def file_bytes(name: str) -> bytes:
             data = file.read(MOST_BYTES + 1)
     except FileNotFoundError:
         raise SpeclaError(f"{where}: no such file") from None
-    except (OSError, ValueError, RuntimeError) as problem:
+    except (OSError, ValueError) as problem:
         known = isinstance(problem, OSError) and problem.errno
         raise SpeclaError(f"{where}: cannot be read ({os.strerror(known) if known else reason(problem)})") from None
     if len(data) > MOST_BYTES:

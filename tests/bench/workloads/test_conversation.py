@@ -1,10 +1,13 @@
 """Prompts from cells: texts, and conversations as their data sets write them."""
 
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specla.bench.workloads.conversation import ALL, FIRST, MOST_TEXT, NoPromptError, as_name, read_prompt
+from specla.bench.workloads.conversation import ALL, FIRST, MOST_TEXT, LeftOutError, NoPromptError, as_name, read_prompt
 from specla.models.chat import Turn
 
 SHAREGPT = [
@@ -54,12 +57,8 @@ def test_what_holds_no_text() -> None:
         ([{"prompt": "word " * 2000}] * 50, "a list of 50, [{'prompt': 'word word word"),
         ([1, 2], "a list of 2, [1, 2], which is no text and no conversation: turn 1 is 1, a number"),
         ([{"content": "a"}], "no conversation: turn 1 has no role or from"),
-        ([{"role": "system", "content": "a"}], "a conversation without a user turn; its roles are system"),
-        ([{"role": "user", "content": None}], "turn 1 holds null, which is no text"),
-        (
-            [{"role": "user", "content": [{"type": "image_url", "image_url": "x"}]}],
-            "turn 1 holds an object of 2, {'type",
-        ),
+        ([{"role": "system", "content": "a"}], "hold a conversation without a user turn"),
+        ([{"role": "user", "content": 5}], "turn 1 holds 5, a number, which is no text"),
         ([{"role": "user", "content": "\ud800"}], "half of a surrogate pair, '\\ud800', at character 1: no text"),
         ("ab\udfffc", "half of a surrogate pair, '\\udfff', at character 3: no text"),
         ("x" * (MOST_TEXT + 1), "text of 16,777,217 characters, 'xxx"),
@@ -71,6 +70,21 @@ def test_what_is_no_prompt_is_described_in_a_line(value: object, told: str) -> N
         read_prompt(value, FIRST)
     assert told in str(caught.value)
     assert str(caught.value).isprintable() and len(str(caught.value)) < 250
+
+
+@pytest.mark.parametrize("content", [None, [{"type": "text", "text": "a"}, {"type": "image_url", "image_url": "x"}]])
+def test_a_turn_of_more_than_text_is_left_out_where_it_is_taken(content: object) -> None:
+    turns = [{"role": "user", "content": "a"}, {"role": "tool", "content": content}, {"role": "user", "content": "b"}]
+    assert read_prompt(turns, FIRST) == (Turn("user", "a"),)
+    with pytest.raises(LeftOutError, match=r"^hold a turn with images, tool calls or other parts that are no text$"):
+        read_prompt(turns, ALL)
+
+
+def test_a_list_of_texts_is_a_conversation_only_where_it_is_said_to_be_one() -> None:
+    told = r"^a list of 2, \['a', 'b'\], which is no text; write one text a row, or rename the column turns"
+    with pytest.raises(NoPromptError, match=told):
+        read_prompt(["a", "b"], FIRST, texts=False)
+    assert read_prompt([{"role": "user", "content": "a"}], FIRST, texts=False) == (Turn("user", "a"),)
 
 
 json_values = st.recursive(
@@ -95,5 +109,13 @@ def test_names_are_text_and_other_values_as_json_spells_them() -> None:
     assert [as_name(value) for value in values] == [
         "7", "", "7", "7.0", "true", '{"$oid": "ä"}', '["a", 1]', None, None,
     ]  # fmt: skip
+    moment = datetime(2024, 1, 31, 12, 30, tzinfo=UTC)
+    stored = [Decimal("1.50"), Decimal("1E+3"), moment, moment.date(), "ä".encode(), timedelta(hours=1), [moment]]
+    assert [as_name(value) for value in stored] == [
+        "1.50", "1000", "2024-01-31T12:30:00+00:00", "2024-01-31", "ä", "1:00:00", '["2024-01-31T12:30:00+00:00"]',
+    ]  # fmt: skip
+    for nameless in (b"\xff", object()):
+        with pytest.raises(NoPromptError, match="which is no name"):
+            as_name(nameless)
     with pytest.raises(NoPromptError, match="1,001 characters; a name has at most 1,000"):
         as_name("x" * 1001)

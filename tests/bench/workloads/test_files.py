@@ -66,6 +66,14 @@ def refusal(data: bytes, name: str, **limits: int) -> str:
         ("a.json", '{"version": 1, "data": [{"prompt": "a"}, {"prompt": "b"}]}', ["a", "b"]),
         ("a.json", '{"prompt": ["a", "b"], "id": [1, 2]}', ["a", "b"]),
         ("a.json", '{"prompt": "a", "tags": ["x"]}', ["a"]),
+        ("a.json", '{"prompt": "sys", "tags": ["x"], "data": [{"prompt": "a"}, {"prompt": "b"}]}', ["a", "b"]),
+        ("a.json", '{"text": "My data set", "rows": [{"prompt": "a"}]}', ["a"]),
+        ("a.json", '{"messages": [{"prompt": "a"}]}', ["a"]),
+        ("a.json", '{"prompt": ["a", "b"], "turns": [["x"], ["y"]]}', ["a", "b"]),
+        ("a.json", '{"prompt": [{"role": "user"}], "tools": [{"type": "x"}]}', [[{"role": "user"}]]),
+        ("a.csv", "sep=,\nprompt,id\na,1\n", ["a"]),
+        ("a.csv", '\ufeffprompt\na\n\ufeff"prompt"\n"b\n\ufeffc"\n', ["a", "prompt", "b\n\ufeffc"]),
+        ("a.jsonl", '\ufeff{"prompt": "a"}\n\ufeff{"prompt": "\ufeffb"}\n\ufeff\n', ["a", "\ufeffb"]),
         ("a.json", '\ufeff {"prompt": "a"}\n{"prompt": "b"}\n', ["a", "b"]),
     ],
 )
@@ -157,6 +165,30 @@ def test_a_giant_cell_of_parquet_is_not_unpacked() -> None:
         ("a.json", b"12", "row 1: holds 12, a number; give a list of objects"),
         ("a.json", b'[{"prompt": "a"}, null]', "row 2: holds null; a row is an object or a text"),
         ("a.json", b'{"train": [{"a": 1}], "test": [{"a": 1}]}', "holds 2 lists (train, test); keep the one"),
+        (
+            "a.json",
+            b'{"turns": ["a"], "data": [{"prompt": "a"}]}',
+            "a conversation in turns and rows in data; keep one",
+        ),
+        ("a.json", b'{"prompt": {"0": "a"}, "id": {"0": 1}}', 'write it with pandas\' orient="records"'),
+        ("a.json", b'{"0": {"prompt": "a"}, "1": {"prompt": "b"}}', 'write it with pandas\' orient="records"'),
+        ("a.json", b'{"columns": ["prompt"], "index": [0], "data": [["a"]]}', 'pandas\' orient="records"'),
+        (
+            "a.csv",
+            b"id;prompt\n1;a, b\n",
+            "line 2: has 2 cells, the header 1; quote a cell that holds separators (sepa",
+        ),
+        ("a.csv", b'"id";"prompt"\n1;a\n', "(separated by semicolons? save it with commas, or as .tsv)"),
+        ("a.csv", b"sep=;\nid;prompt\n1;a, b\n", "(separated by semicolons? save it with commas, or as .tsv)"),
+        ("a.xlsx", b"text", "is an Excel file: export it as CSV"),
+        ("a.csv", b"PK\x03\x04 xl/workbook.xml", "is an Excel file: export it as CSV"),
+        ("a.csv", b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1", "is an Excel file: export it as CSV"),
+        ("a.jsonl", b"PK\x03\x04 a.jsonl", "is a zip archive: take the file out of it"),
+        ("a.jsonl", gzip.compress(b"{}"), "is gzip: name it .jsonl.gz"),
+        ("a.csv.gz", lzma.compress(b"{}"), "is xz: name it .csv.xz"),
+        ("a.parquet", zstd(b"PAR1"), "is zstd: name it .parquet.zst"),
+        ("a.txt.gz", gzip.compress(gzip.compress(b"{}")), "is gzip: name it .txt.gz"),
+        ("a.jsonl.gz", gzip.compress(b""), "the file is empty"),
         ("a.json", b'{"prompt": ["a"], "id": [1, 2]}', "its columns prompt, id have 1 to 2 rows"),
         ("a.parquet", b"PAR1 no parquet PAR1", "cannot be read as Parquet ("),
         ("a.parquet", parquet_bytes(prompt=pyarrow.array([], "string")), "holds the columns prompt and no rows"),
@@ -168,13 +200,32 @@ def test_what_cannot_be_read_is_told_in_a_line(name: str, data: bytes, told: str
     assert told in refusal(data, name)
 
 
+@pytest.mark.parametrize("ending", [*ENDINGS, ".jsonl.gz"])
+def test_a_git_lfs_pointer_is_named(ending: str) -> None:
+    pointer = b"version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 9\n"
+    assert "is a git-lfs pointer, not the file" in refusal(pointer, f"a{ending}")
+
+
+def test_a_damaged_column_of_parquet_is_named() -> None:
+    sink = io.BytesIO()
+    table = pyarrow.table({"id": ["7"] * 50, "prompt": ["word " * 99] * 50})
+    parquet.write_table(table, sink, compression="zstd", use_dictionary=False)
+    data = sink.getvalue()
+    chunk = parquet.ParquetFile(io.BytesIO(data)).metadata.row_group(0).column(1)
+    end = chunk.data_page_offset + chunk.total_compressed_size
+    told = refusal(data[: end - 20] + bytes(20) + data[end:], "a.parquet")
+    assert told.startswith("workload.path=a.parquet: column prompt: cannot be read as Parquet (")
+
+
 def test_a_hundred_thousand_columns_and_a_very_long_line() -> None:
     names = ",".join(f"c{i}" for i in range(100_000))
     assert "(c0, c1, c2, c3, c4, c5, c6, c7 and 99,992 more)" in refusal(names.encode(), "a.csv")
     assert "names column c0 twice" in refusal(f"{names},c0".encode(), "a.csv")
     row = json.dumps(dict.fromkeys(names.split(","), 0)).encode()
     table = rows_of(row, "a.jsonl")
-    with pytest.raises(SpeclaError, match=r"has c0, c1, .* and 99,992 more; set it to one of these") as caught:
+    with pytest.raises(
+        SpeclaError, match="there is no such column; no column holds text or a conversation: write"
+    ) as caught:
         table.value(table.rows[0], "prompt")
     assert len(str(caught.value)) < MOST_LINE
     assert "holds a list of 1, ['xxx" in refusal(json.dumps(["x" * 1_000_000]).encode(), "a.jsonl")
@@ -184,7 +235,8 @@ def test_a_hundred_thousand_columns_and_a_very_long_line() -> None:
 
 def test_a_name_of_a_line_break_stays_on_the_line() -> None:
     assert "b" in refusal(b'"a\nb","a\nb"\n1,2\n', "a\x1b[31m.csv")
-    assert "(separated by semicolons?" in str(missing(b"id;prompt\n1;x\n", "a.csv", "prompt"))
+    told = str(missing(b"id;prompt\n1;x\n", "a.csv", "prompt"))
+    assert told.endswith("no such column (separated by semicolons? save it with commas, or as .tsv)")
 
 
 def missing(data: bytes, name: str, column: str) -> SpeclaError:
@@ -196,14 +248,21 @@ def missing(data: bytes, name: str, column: str) -> SpeclaError:
 
 def test_a_missing_column_is_told_with_those_there_are() -> None:
     told = str(missing(b'{"question": "a", "x\\ny": 1}', "a.jsonl", "prompt"))
-    assert told == "workload.column=prompt: workload.path=a.jsonl: has question, 'x\\ny'; set it to one of these"
-    told = str(missing(b'{"prompt": "a"}\n{"text": "b"}\n', "a.jsonl", "prompt"))
     assert told == (
-        "workload.column=prompt: workload.path=a.jsonl: line 2 has text, and none of that name; set it to one of these"
+        "workload.column=prompt: workload.path=a.jsonl: there is no such column; set it to one that holds text or a "
+        "conversation: question"
     )
+    told = str(missing(b'{"n": 1, "list": ["a"], "empty": " "}', "a.jsonl", "prompt"))
+    assert told.endswith("no column holds text or a conversation: write one prompt a line in a column prompt")
+    told = str(missing(b'{"prompt": "a"}\n{"text": "b"}\n', "a.jsonl", "prompt"))
+    assert told == "workload.path=a.jsonl: line 2 has no column prompt; it has text"
     data = json.dumps({"data": [{"prompt": "word " * 2000}] * 50}).encode()
     told = str(missing(data, "a.json", "data"))
-    assert "a list of 50, [{'prompt': 'word word" in told and "they have prompt" in told and len(told) < 300
+    assert "data holds the rows, a list of 50, [{'prompt': 'word word" in told and told.endswith(": prompt")
+    columns = {"title": ["a"], "n": [1], "chat": [[{"role": "user", "content": "a"}]], "tags": [["x"]], "id": ["7"]}
+    table = rows_of(parquet_bytes(**columns), "a.parquet", {"prompt", "id"})
+    with pytest.raises(SpeclaError, match=r"holds text or a conversation: title, chat, id$"):
+        table.value(table.rows[0], "prompt")
 
 
 def test_what_is_no_ordinary_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -228,7 +287,10 @@ def test_what_is_no_ordinary_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert "is 1,073,741,825 bytes, over 1,073,741,824" in told(tmp_path / "huge.jsonl")
     assert "cannot be read" in told("a\x00b.jsonl")
     assert "cannot be read (File name too long)" in told("x" * 5000 + ".jsonl")
-    assert "cannot be read" in told("~nobody-of-this-name/a.jsonl")
+    assert told("~nobody-of-this-name/a.jsonl").endswith("no such file")
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "~tilde.txt").write_text("one")
+    assert values(file_rows("~tilde.txt")) == [{"text": "one"}]
     assert "cannot be read (Not a directory)" in told("/dev/null/a.jsonl")
 
     def refused(*_: Any, **__: Any) -> None:
