@@ -121,7 +121,7 @@ def category_plot(section: Section, loaded: Loaded, most: int = 4) -> Plot | Non
     high, low = lead.idxmax(), lead.idxmin()
     title = f"{best.iloc[0].method} gains most on {high} ({lead[high]:.2f}x), least on {low} ({lead[low]:.2f}x)"
     if high == low:
-        title = f"{best.iloc[0].method}: {lead[high]:.2f}x on {high}"
+        title = "Speedup by category of prompt"
     note = (
         "Speedup to AR by category of prompt, median and 95 % interval over repeats, for the fastest methods on their "
     )

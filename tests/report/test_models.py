@@ -10,7 +10,7 @@ from specla.bench.plan import plan
 from specla.bench.record import Lossless, Method, Record
 from specla.bench.summary import build_document
 from specla.cli.results import print_plan, print_results
-from specla.models.checkpoint import ASSETS
+from specla.models.folder import ASSETS
 from specla.report.build import build_report
 from specla.report.load import load_runs
 from specla.report.markdown import report_markdown

@@ -1,0 +1,74 @@
+"""What is looked at of a plan's prompts and models before anything else is loaded. No torch."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from specla.bench.cells import Cell, Plan, asked
+from specla.bench.normalise import END_TO_END
+from specla.bench.settings import ModelSettings, WorkloadSettings
+from specla.bench.workloads.base import calibration_prompts, choose_prompts
+from specla.bench.workloads.sources import on_hub
+from specla.errors import SpeclaError
+from specla.models.folder import local_folder, read_config
+
+UNSEEN = "no such folder here; a run asks the hub for it, a dry run does not"
+
+
+def check_inputs(plan: Plan, fetch: bool) -> Plan:
+    """The plan, with what is left out of its prompts among its notes.
+
+    Args:
+        plan: of a run or a dry run.
+        fetch: ask the hub for data sets too; else the notes name what was not looked at.
+
+    Raises:
+        SpeclaError: what a run of this plan would say of its prompts or of its models' configurations: a file that is
+            missing or damaged, an unknown column or category, too few prompts. Where other cells have good ones it is
+            a note.
+    """
+    decodes = [cell for cell in plan.cells if cell.status == "pending" and cell.command == END_TO_END]
+    notes, bad = list[str](), dict[_Input, SpeclaError]()
+    # Most cells of a sweep share their inputs.
+    for look, chosen in dict.fromkeys(one for inputs in zip(*map(_inputs_of, decodes), strict=True) for one in inputs):
+        try:
+            notes += look(chosen, fetch)
+        except SpeclaError as error:
+            bad[look, chosen] = error
+    if bad and all(any(one in bad for one in _inputs_of(cell)) for cell in asked(decodes)):
+        raise next(iter(bad.values()))
+    notes += [f"{error}: its cells fail" for error in bad.values()]
+    return replace(plan, notes=(*plan.notes, *dict.fromkeys(notes)))
+
+
+_Set = tuple[WorkloadSettings, int | None]
+"""A workload, and how many prompts topology=auto needs besides."""
+_Input = tuple[Callable[[Any, bool], tuple[str, ...]], Any]
+"""How an input is looked at, and which it is."""
+
+
+def _inputs_of(cell: Cell) -> tuple[_Input, _Input]:
+    calibration = cell.settings.measure.calibration if cell.is_open else None
+    return (_prompt_notes, (cell.settings.workload, calibration)), (_model_notes, cell.settings.model)
+
+
+def _model_notes(model: ModelSettings, fetch: bool) -> tuple[str, ...]:
+    """What is not looked at of a model. Raises SpeclaError where its folder is none of a checkpoint."""
+    if model.weights == "random" or model.path is None:
+        return ()
+    folder = local_folder(model.path)
+    if folder is None:
+        return () if fetch else (f"model.path={model.path}: {UNSEEN}",)
+    read_config(folder)
+    return ()
+
+
+def _prompt_notes(chosen: _Set, fetch: bool) -> tuple[str, ...]:
+    """What is left out of a set of prompts. Raises SpeclaError where it is bad."""
+    workload, calibration = chosen
+    if on_hub(workload) and not fetch:
+        return (f"workload.dataset={workload.dataset}: a run asks the hub for it, a dry run does not",)
+    found = choose_prompts(workload)
+    if calibration is not None:
+        calibration_prompts(workload, calibration, found.prompts)
+    return tuple(found.notes)
