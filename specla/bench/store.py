@@ -20,7 +20,7 @@ from typing import Any, Self
 
 from specla.bench.codec import encode
 from specla.bench.kernel_times import CellProfile
-from specla.bench.lines import read_records
+from specla.bench.lines import IS_FOLDER, read_records
 from specla.bench.manifest import Manifest, PlannedCell, read_manifest
 from specla.bench.record import Record, Status, latest, to_json
 from specla.errors import SpeclaError
@@ -131,6 +131,8 @@ class RunFolder:
                 run.log(note)
         except BaseException as error:
             run._undo(made)
+            if isinstance(error, IsADirectoryError):
+                raise SpeclaError(f"{error.filename}: {IS_FOLDER}") from None
             if isinstance(error, OSError):
                 raise SpeclaError(f"{run.path}: cannot be written ({error.strerror}); choose another folder") from None
             raise

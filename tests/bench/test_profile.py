@@ -33,7 +33,7 @@ def test_what_a_profile_holds(tmp_path: Path) -> None:
         (b'{"schema": 1, "alpha": [[0.6', "damaged, not JSON"),
         (b"[" * 100_000, "damaged, not JSON"),
         (b"\xff\xfe", "not UTF-8 (byte 0)"),
-        (b"[[0.7]]", "no profile, which is a JSON object"),
+        (b"[[0.7]]", "no profile; give a JSON object"),
         (b'{"alpha": [[0.7]]}', "has schema None; this version reads 1"),
         (b'{"schema": 2, "alpha": [[0.7]]}', "has schema 2"),
         (b'{"schema": 1}', "field 'alpha' is missing"),

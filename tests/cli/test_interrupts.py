@@ -40,7 +40,10 @@ def test_a_signal_ends_a_run_with_its_summary(
         ended, _, err = run("specla bench e2e experiment=smoke")
     finally:
         signal.signal(signal.SIGHUP, hangup)
-    assert ended == code and re.match(r"specla: interrupted( by SIG\w+)?; finished cells", err.splitlines()[-1])
+    assert ended == code and re.match(
+        r"specla: interrupted( by SIG\w+)?; what was finished is kept", err.splitlines()[-1]
+    )
+    assert re.fullmatch(r"runs/bench-e2e-smoke-\w{12}: 0 of \d cells finished", err.splitlines()[-2])
     assert (number.name in err) is (number != signal.SIGINT)
     assert json.loads(next(tmp_path.glob("runs/*/summary.json")).read_text())["status"] == "partial"
 

@@ -16,7 +16,6 @@ from tests.cli.conftest import Run
         ("workload.path=few.txt", "workload.prompts=8: dataset holds 2; give at most that"),
         ("workload.path=few.txt workload.column=prompt", "workload.column=prompt: workload.path=few.txt: has text"),
         ("workload.path=few.txt workload.prompts=1 topology=auto", "measured leave 1 of the 2 prompts"),
-        ("workload.path=few.txt,missing.txt workload.prompts=1", "workload.path=missing.txt: no such file"),
     ],
 )
 def test_a_dry_run_refuses_what_a_run_would(words: str, told: str, run: Run, tmp_path: Path) -> None:
@@ -43,6 +42,15 @@ def test_what_was_made_of_a_file_is_said_and_kept(run: Run, tmp_path: Path) -> N
     assert code == 3 and all(note in text for note in (blank, joined) for text in (err, log.read_text()))
     typed = yaml.safe_load((log.parent / "config.yaml").read_text())
     assert typed["first"]["workload"]["path"] == name
+
+
+def test_a_dry_run_lists_what_is_left_beside_a_bad_file(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "few.txt").write_text("one\ntwo\n")
+    code, out, err = run(
+        "specla bench e2e --dry-run workload=dataset drafter=ngram workload.path=few.txt,missing.txt workload.prompts=1"
+    )
+    assert code == 0 and out and err.startswith("workload.path=missing.txt: no such file")
+    assert err.endswith(": its cells fail\n") and err.count("\n") == 1
 
 
 @pytest.mark.parametrize(
