@@ -170,12 +170,14 @@ def _expected(key: str) -> str:
 def _unresolved(error: OmegaConfBaseException, values: Sequence[str]) -> str:
     """One line on a `${...}` that stands for nothing: the word that it is in, or of a file the dial."""
     word = next((word for word in values if word.partition("=")[0] == error.full_key), error.full_key)
+    # As it was typed, before Hydra's escapes.
+    word = re.sub(r"\\(.)", r"\1", str(word))
     line = first_line(error)
     if line.startswith("Recursive interpolation"):
-        return f"{printable(str(word))}: refers to itself"
+        return f"{printable(word)}: refers to itself"
     # The name of Python's error and the quotes around what it says.
     said = re.sub(r'^\w+ raised while resolving interpolation: "?(.*?)"?$', r"\1", line)
-    return f"{printable(str(word))}: {said}"
+    return f"{printable(word)}: {said}"
 
 
 def _told(error: Exception) -> str:
