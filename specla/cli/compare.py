@@ -60,9 +60,7 @@ def show_comparison(found: "Comparison", markdown: Path | None, json: bool) -> N
         try:
             markdown.write_text(compare_markdown(found), encoding="utf-8")
         except OSError as error:
-            raise SpeclaError(
-                f"--markdown={markdown}: cannot be written ({error.strerror}); choose another file"
-            ) from None
+            raise SpeclaError(f"--markdown={markdown}: cannot be written ({error.strerror})") from None
     if json:
         print_json(compare_document(found))
 

@@ -58,6 +58,8 @@ def test_files_that_are_none(content: bytes, told: str, tmp_path: Path) -> None:
         plan("bench e2e", ["drafter=oracle", f"drafter.profile={path}"])
     line = str(error.value)
     assert line.startswith(f"drafter.profile={path}") and told in line and "\n" not in line
+    if any(words in told for words in ("damaged", "not UTF-8", "missing", "expected")):
+        assert line.endswith("give a JSON object with 'schema' and 'alpha', as `specla explain profile RUN` writes")
 
 
 def test_files_that_are_not_there(tmp_path: Path) -> None:

@@ -31,3 +31,20 @@ def test_refused_in_one_bounded_line(word: str, message: str) -> None:
         plan("bench e2e", [word])
     told = str(refusal.value)
     assert message in told and told.isprintable() and len(told) <= LONGEST
+
+
+@pytest.mark.parametrize(
+    ("word", "told"),
+    [
+        ("seed=${oc.env:NOPE}", "Environment variable 'NOPE' not found"),
+        ("model.path=${oc.env:NOPE}", "Environment variable 'NOPE' not found"),
+        ("seed=${seed}", "refers to itself"),
+        ("workload.path=${workload.path}", "refers to itself"),
+        ("seed=${nope}", "Interpolation key 'nope' not found"),
+    ],
+)
+def test_what_stands_for_nothing_is_told_as_it_was_typed(word: str, told: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("NOPE", raising=False)
+    with pytest.raises(SpeclaError) as error:
+        plan("bench e2e", [word])
+    assert str(error.value) == f"{word}: {told}"
