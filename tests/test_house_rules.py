@@ -31,7 +31,17 @@ LAYERS: tuple[tuple[str, ...], ...] = (
 KERNELS = "specla.ops.kernels"
 BELOW_KERNELS = tuple(
     f"specla.{name}"
-    for name in ("errors", "topology", "ops.growth", "ops.known", "ops.paths", "ops.sampling", "ops.texts", "ops.types")
+    for name in (
+        "errors",
+        "topology",
+        "ops.growth",
+        "ops.known",
+        "ops.lost",
+        "ops.paths",
+        "ops.sampling",
+        "ops.texts",
+        "ops.types",
+    )
 )
 FILE_LINES, TEST_FILE_LINES = 300, 450
 """A test file is read an entry at a time and mirrors one file of specla, so it may be longer."""

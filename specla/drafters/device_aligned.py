@@ -131,7 +131,8 @@ class DeviceAligned(DeviceDrafter):
         stream, _ = net.block.nodes(self._entered(sources), path, replace(layer, bank=bank), verify)
         keep_predicted(stream.hidden, walked.length, Norm(*net.norm.norm), self._state.predicted)
         taken = Taken(line, walked.length)
-        commit_factors(self._state.recurrent, bank.factors, taken, Moving(self._state.window, bank.raw))
+        moving, reflects = Moving(self._state.window, bank.raw), net.block.attn.config.allow_neg_eigval
+        commit_factors(self._state.recurrent, bank.factors, taken, moving, reflects=reflects)
 
 
 @cache  # graphs keep the addresses

@@ -39,6 +39,7 @@ class DeviceRecovery:
 
     def __init__(self, chosen: Recovery, model: GatedDeltaNetLM, state: DecodeState, longest: int) -> None:
         self.name, self.state, self._longest = chosen.name, state, longest
+        self._reflects = model.config.allow_neg_eigval
         self._ring: Factors | None = None
         self._plain: EngineRecovery | None = None
         if self.name in PENDING:
@@ -84,7 +85,8 @@ class DeviceRecovery:
         moving = Moving(self.state.window.flatten(0, 1), bank.raw.flatten(0, 1))
         taken = Taken(walked.path, walked.length)
         if self._ring is None:
-            commit_factors(self.state.recurrent.flatten(0, 1), factors, taken, moving)
+            recurrent = self.state.recurrent.flatten(0, 1)
+            commit_factors(recurrent, factors, taken, moving, reflects=self._reflects)
             return
         ring = Factors(*(x.flatten(0, 1) for x in self._ring))
         if self.name != "factors_lazy":

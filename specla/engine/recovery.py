@@ -39,6 +39,7 @@ class EngineRecovery:
         self.state = state
         mixers = [block.attn for block in model.blocks]
         self.strategy = get_recover(name, regenerate=mixers[0].regenerate, ring=ring, longest=longest)
+        self.strategy.reflects = model.config.allow_neg_eigval
         self._per_layer: list[RecoverStrategy] = []
         if "inputs" in self.strategy.needs:
             self._per_layer = [get_recover(name, regenerate=mixer.regenerate) for mixer in mixers]

@@ -194,6 +194,7 @@ class GatedDeltaNet(nn.Module):
             if output is not None:
                 return state.bank.raw, None, output
         raw, inputs = self._node_inputs(parts, tree, state.window, state.bank)
+        verify.reflects = self.config.allow_neg_eigval
         output = verify.verify(state.recurrent, inputs, tree, state.known, state.fold, state.bank)
         if state.bank is not None:
             state.bank.keep(output.factors, raw)

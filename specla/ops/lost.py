@@ -4,6 +4,14 @@ A node is *lost* in a value head where one of its k, v, g or b is not finite, an
 and factors are NaN, as decoding token by token would make them, and a commit that takes one in makes a state that is
 not finite. Every other node gets the bits that it would get beside finite ones. Forms that walk from parent to child
 need nothing of this; forms that multiply by a mask compute with zeros in place of lost nodes.
+
+On a device whatever makes node inputs marks them, since it has them on chip and others would read them again. In
+*marked* inputs, of a node and value head:
+
+- g is NaN where g or any of v is not finite, and b where b or any of its key head's k is not: either loses it;
+- k has zeros in place of what is not finite, v and q are as they were.
+
+`specla.ops.kernels.node_inputs` makes such inputs; other tensors that are to go to kernels pass through `marked`.
 """
 
 import math
@@ -28,12 +36,18 @@ def path_decay_apart(g: Tensor, path_sums: Tensor, since: Tensor | None) -> Tens
     return decay.masked_fill(path_decay(missing, path_sums, None) > 0, torch.nan)
 
 
-def marked_gates(inputs: NodeInputs) -> Tensor:
-    """g [B, T, HV], NaN where a node's k, v, g or b is not finite: its sums along paths then mark all that is lost."""
-    groups = inputs.g.shape[2] // inputs.k.shape[2]
-    keys = inputs.k.isfinite().all(3).repeat_interleave(groups, dim=2)
-    finite = keys & inputs.v.isfinite().all(3) & inputs.g.isfinite() & inputs.beta.isfinite()
-    return inputs.g.masked_fill(~finite, torch.nan)
+def marked(inputs: NodeInputs) -> NodeInputs:
+    """The inputs as kernels take them; what is finite keeps its bits."""
+    q, k, v, g, beta = inputs
+    keys = k.isfinite().all(3).repeat_interleave(g.shape[2] // k.shape[2], dim=2)
+    g = g.masked_fill(~(g.isfinite() & v.isfinite().all(3)), torch.nan)
+    beta = beta.masked_fill(~(beta.isfinite() & keys), torch.nan)
+    return NodeInputs(q, k.masked_fill(~k.isfinite(), 0.0), v, g, beta)
+
+
+def marks(inputs: NodeInputs) -> Tensor:
+    """g [B, T, HV] of marked inputs, NaN where b marks as well: its sums along paths tell all that is lost."""
+    return inputs.g + (inputs.beta - inputs.beta)
 
 
 def contained(run: Callable[[NodeInputs], VerifyOutput], inputs: NodeInputs, tree: TreeTensors) -> VerifyOutput:
@@ -48,16 +62,16 @@ def contained(run: Callable[[NodeInputs], VerifyOutput], inputs: NodeInputs, tre
     found = run(inputs)
     if _is_finite(found.out):
         return found
-    lost = path_decay_apart(marked_gates(inputs), tree.path_sums, None).transpose(1, 2).isnan()
+    told = marked(inputs)
+    lost = path_decay_apart(marks(told), tree.path_sums, None).transpose(1, 2).isnan()
     if not bool(lost.any()):
         return found
-    q, k, v, g, beta = inputs
-    keys = k.masked_fill(~k.isfinite().all(3, keepdim=True), 0.0)
+    q, k, v, g, beta = told
     g, beta = (x.masked_fill(lost, 0.0) for x in (g, beta))
-    out, factors, states = run(NodeInputs(q, keys, v.masked_fill(lost[..., None], 0.0), g, beta))
+    out, factors, states = run(NodeInputs(q, k, v.masked_fill(lost[..., None], 0.0), g, beta))
     if factors is not None:
         u, decay = factors.u.masked_fill(lost[..., None], torch.nan), factors.decay.masked_fill(lost, torch.nan)
-        factors = Factors(k, u, decay)
+        factors = Factors(inputs.k, u, decay)
     return VerifyOutput(out.masked_fill(lost[..., None], torch.nan), factors, states)
 
 

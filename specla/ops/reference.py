@@ -10,8 +10,10 @@ a lost node in leaves a state that is not finite, as these equations do.
 whatever verifies and recovers, under one condition. Kernels that verify by the tree mask (`tree`, and `auto` where it
 picks that) work with products of keys in float32. Where every token has nearly the same key, and exp(g) (b - 1) >
 0.999, states are reflected again and again, no error fades, and products that are rounded the same way in every step
-add up to 1e-3 in 8,192 tokens: 512 in a row are within the bound. Write strengths beyond 1 need a model with
-`allow_neg_eigval`, and walks (`chain`, `hybrid`, `ar`) have no such products.
+add up to 1e-3 in 8,192 tokens (1.0e-4 in 512): 256 in a row are within the bound. Write strengths beyond 1 need a
+model with `allow_neg_eigval`, and walks (`chain`, `hybrid`, `ar`) have no such products. Whoever verifies and commits
+with such strengths must say so (`VerifyStrategy.reflects`, `RecoverStrategy.reflects`), as a model's layers and engine
+do.
 """
 
 import torch

@@ -32,7 +32,10 @@ CONV_WIDTH = 4
 
 
 class NodeInputs(NamedTuple):
-    """What the delta rule reads, after the convolution, for the nodes of a tree or the tokens of a path."""
+    """What the delta rule reads, after the convolution, for the nodes of a tree or the tokens of a path.
+
+    Those that kernels verify are marked where they are not finite, as `specla.ops.lost` says.
+    """
 
     q: Tensor
     """[B, T, H, K], normalised and scaled."""

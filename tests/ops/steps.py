@@ -27,10 +27,14 @@ class Layer:
         return NodeInputs(*(take_nodes(part, x[..., 0].long()) for part in self.inputs))
 
 
-def make(verify: str, recover: str, longest: int, ring: int = 0) -> tuple[VerifyStrategy, RecoverStrategy, Layer]:
+def make(
+    verify: str, recover: str, longest: int, ring: int = 0, reflects: bool = False
+) -> tuple[VerifyStrategy, RecoverStrategy, Layer]:
     layer = Layer()
     strategy = get_recover(recover, regenerate=layer.regenerate, ring=ring or longest + 2, longest=longest)
-    return get_verify(verify, strategy.needs), strategy, layer
+    verifier = get_verify(verify, strategy.needs)
+    verifier.reflects = strategy.reflects = reflects
+    return verifier, strategy, layer
 
 
 def step(

@@ -71,7 +71,7 @@ def decode(verify: str, recover: str, text: tuple[NodeInputs, Tensor, Tensor]) -
     inputs, state, truth = text
     state = state.clone()
     tree = chain(0) if verify == "ar" else chain(11)
-    verifier, recoverer, layer = make(verify, recover, tree.depth + 1, ring=16)
+    verifier, recoverer, layer = make(verify, recover, tree.depth + 1, 16, reflects=bool((inputs.beta > 1).any()))
     generator = torch.Generator().manual_seed(6)
     path, done = torch.arange(tree.nodes)[None], 0
     with torch.inference_mode():

@@ -95,7 +95,7 @@ def step_of(example: Example) -> None:
             continue
         for recover in recovers:
             state = start.clone()
-            verifier, recoverer, layer = make(verify, recover, tree.depth + 1)
+            verifier, recoverer, layer = make(verify, recover, tree.depth + 1, reflects=True)
             with torch.inference_mode():
                 for inputs, truth in ((first, wanted), (second, wanted_next)):
                     out, record = step(verifier, recoverer, layer, state, inputs, tree)

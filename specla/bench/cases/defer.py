@@ -39,6 +39,7 @@ class Steps(Operation):
         for layer, state, window in zip(layers.layers, layers.state, layers.windows, strict=True):
             again = layer.mixer.regenerate
             recovery = get_recover(self.recover_name, regenerate=again, ring=ring, longest=longest)
+            recovery.reflects = self.verify.reflects
             self._places.append(_Place(recovery, layer, state, window))
 
     @property

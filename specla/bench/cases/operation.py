@@ -79,6 +79,7 @@ class Operation(ABC):
         self.given, self.engine, self.layers = given, engine, given.layers
         self.recover_name = engine.recover
         self.verify = _verify_strategy(engine, given.table)
+        self.verify.reflects = given.layers.config.allow_neg_eigval
 
     @property
     def calls(self) -> int:

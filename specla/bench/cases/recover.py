@@ -22,6 +22,7 @@ class Commit(Operation):
         self._calls = []
         for state, window, layer in zip(layers.state, layers.windows, layers.layers, strict=True):
             strategy = get_recover(self.recover_name, regenerate=layer.mixer.regenerate)
+            strategy.reflects = self.verify.reflects
             output = self.verify.verify(state, layer.inputs, layers.tree)
             self._calls.append((strategy, state, layer.record(output, window), Moving(window, layer.raw)))
 

@@ -5,6 +5,7 @@ A row that commits nothing keeps its bits: no program of it writes.
 
 from typing import NamedTuple
 
+import torch
 import triton
 import triton.language as tl
 from torch import Tensor
@@ -46,6 +47,8 @@ def _factors_kernel(
     BV: tl.constexpr,
     BL: tl.constexpr,
     BC: tl.constexpr,
+    EXACT: tl.constexpr,
+    REFLECTS: tl.constexpr,
     OVERLAP: tl.constexpr,
 ):
     """S <- exp(G_a) S + sum over the path of exp(G_a - G_j) u_j k_j^T, for BV rows of one head's state."""
@@ -76,8 +79,8 @@ def _factors_kernel(
             # G falls along a path: the newest is the least.
             total = tl.min(decay, axis=0)
             weight = tl.where(on_path, tl.exp((total - decay).to(tl.float32)), 0.0)
-            high, low, down = scaled_halves(b_u * weight[None, :])
-            b_s = tl.exp(total.to(tl.float32)) * b_s + written(high, low, down, b_k)
+            high, low, down = scaled_halves(b_u * weight[None, :], REFLECTS)
+            b_s = tl.exp(total.to(tl.float32)) * b_s + written(high, low, down, b_k, EXACT, REFLECTS)
             tl.store(p_s, b_s, mask=inside[None, :])
 
 
@@ -94,7 +97,13 @@ def tiles_for(heads: int) -> Tiles:
 
 
 def commit_factors(
-    state: Tensor, factors: Factors, taken: Taken, moving: Moving | None = None, tiles: Tiles | None = None
+    state: Tensor,
+    factors: Factors,
+    taken: Taken,
+    moving: Moving | None = None,
+    tiles: Tiles | None = None,
+    *,
+    reflects: bool = False,
 ) -> None:
     """Take the accepted factors into `state` [B, HV, V, K] float32, in place.
 
@@ -104,6 +113,7 @@ def commit_factors(
         taken: the path.
         moving: the convolution's window, moved along in the same launch.
         tiles: None for what was measured to be fast.
+        reflects: whether write strengths may exceed 1 (`RecoverStrategy.reflects`).
 
     Raises:
         SpeclaError: naming the limit, for tensors that the kernel cannot take.
@@ -122,5 +132,5 @@ def commit_factors(
         decay.shape[1], path.shape[1], path.shape[0], k.row, k.node, u.row, u.node, raw.stride(0), raw.stride(1),
         H=k.data.shape[2], HV=value_heads, K=key_size, V=value_size, C=window.shape[2], W=window.shape[1] + 1,
         BK=triton.next_power_of_2(key_size), BV=values, BL=max(16, triton.next_power_of_2(path.shape[1])), BC=CHANNELS,
-        num_warps=tiles.warps, **overlapped(state),
+        EXACT=k.data.dtype == torch.bfloat16, REFLECTS=reflects, num_warps=tiles.warps, **overlapped(state),
     )  # fmt: skip

@@ -5,9 +5,9 @@ rounding of the low half: 2^-17 with bfloat16 halves, which have float32's range
 operands that are neither large nor small, or are made so: row by row by `scaled_halves`, by constants where their size
 is known.
 
-Bfloat16 will do for the state, which is read anew in every step. What is written to it needs float16: a write strength
-of 2 reflects what is there and lets no error fade, and where keys repeat, their products are rounded the same way in
-every step.
+Bfloat16 will do for the state, which is read anew in every step, and for what is written to it where errors fade. Write
+strengths beyond 1 reflect what is there and let none fade, and where keys repeat, their products are rounded the same
+way in every step: with REFLECTS, what is written comes from float16 halves, at a tenth of the time more.
 """
 
 import triton
@@ -80,27 +80,38 @@ def split_product(a, b, DTYPE: tl.constexpr):
 
 
 @triton.jit
-def scaled_halves(x):
-    """(high, low, down): float16 halves of x [rows, n], each row times a power of two, and the powers that undo it.
+def scaled_halves(x, REFLECTS: tl.constexpr):
+    """(high, low, down): halves of x [rows, n], and what undoes how each row was scaled.
 
-    The largest element of a row comes to lie between 2^14 and 2^15, so the halves keep 22 bits of all that is no
-    smaller than 2^-17 of it.
+    With REFLECTS float16 ones of a row times a power of two. The largest element of a row comes to lie between 2^14 and
+    2^15, so the halves keep 22 bits of all that is no smaller than 2^-17 of it. Else bfloat16 ones of x as it is.
     """
-    largest = tl.max(tl.abs(x), axis=1)
-    # Exponents as they stand in the bits of a float32, 127 too large; that of the inverse is 254 less this one.
-    exponent = tl.minimum(268 - (largest.to(tl.int32, bitcast=True) >> 23), 253)
-    up = (exponent << 23).to(tl.float32, bitcast=True)
-    down = ((254 - exponent) << 23).to(tl.float32, bitcast=True)
-    high, low = halves(x * up[:, None], tl.float16)
+    if REFLECTS:
+        largest = tl.max(tl.abs(x), axis=1)
+        # Exponents as they stand in the bits of a float32, 127 too large; that of the inverse is 254 less this one.
+        exponent = tl.minimum(268 - (largest.to(tl.int32, bitcast=True) >> 23), 253)
+        up = (exponent << 23).to(tl.float32, bitcast=True)
+        down = ((254 - exponent) << 23).to(tl.float32, bitcast=True)
+        high, low = halves(x * up[:, None], tl.float16)
+    else:
+        high, low = halves(x, tl.bfloat16)
+        down = tl.full([x.shape[0]], 1.0, tl.float32)
     return high, low, down
 
 
 @triton.jit
-def written(high, low, down, b_k):
-    """U^T K [BV, BK] of `scaled_halves` of U^T and keys [n, BK] of any dtype, whose elements are no larger than 1."""
-    wide = b_k.to(tl.float32) * 32.0
-    if b_k.dtype == tl.float32:
-        added = product_of_halves(high, low, wide, tl.float16, False)
+def written(high, low, down, b_k, EXACT: tl.constexpr, REFLECTS: tl.constexpr):
+    """U^T K [BV, BK] of `scaled_halves` of U^T and keys [n, BK], whose elements are no larger than 1.
+
+    EXACT where the keys are bfloat16.
+    """
+    if REFLECTS:
+        wide = b_k.to(tl.float32) * 32.0
+        if b_k.dtype == tl.float32:
+            added = product_of_halves(high, low, wide, tl.float16, False)
+        else:
+            added = product_of_halves(high, low, wide.to(tl.float16), tl.float16, True)
+        added *= (down * (1.0 / 32.0))[:, None]
     else:
-        added = product_of_halves(high, low, wide.to(tl.float16), tl.float16, True)
-    return added * (down * (1.0 / 32.0))[:, None]
+        added = product_of_halves(high, low, b_k, tl.bfloat16, EXACT)
+    return added

@@ -22,6 +22,7 @@ from specla.ops.kernels.launch import Strided, block_of, factor_memory, overlapp
 from specla.ops.kernels.tree_read import read_kernel
 from specla.ops.kernels.tree_solve import solve_kernel
 from specla.ops.known import Pending, absorb
+from specla.ops.lost import marks, path_decay_apart
 from specla.ops.types import Bank, Factors, Fold, Known, NodeInputs, TreeTensors, VerifyOutput
 from specla.topology import MAX_NODES
 
@@ -100,7 +101,11 @@ class _Block(NamedTuple):
     deepest: int
     """A bound of the differences in depth."""
     decay: Tensor
-    """[B, T, HV] float64, contiguous: G, to be filled."""
+    """[B, T, HV] float64, contiguous: G."""
+    summed: bool
+    """Whether it is there already; if not, the kernel sums it."""
+    reflects: bool
+    """Whether write strengths may exceed 1."""
     known: Known | None = None
     fold: Fold = None
     mask: Tensor | None = None
@@ -115,18 +120,21 @@ def verify_tree(
     fold: Fold = None,
     tiles: Tiles | None = None,
     bank: Bank | None = None,
+    *,
+    reflects: bool = False,
 ) -> VerifyOutput:
     """Every node's output and factors, by the tree mask.
 
     Args:
         state: [B, HV, V, K] float32, contiguous. Rows that fold take their known factors in on the way, in place
             (paper, section 5.2); nothing else is written.
-        inputs: of T nodes, up to 128; q, k and v in one of float32, float16, bfloat16.
+        inputs: of T nodes, up to 128, `specla.ops.lost.marked`; q, k and v in one of float32, float16, bfloat16.
         tree: shared, or one a row.
         known: committed factors that the state does not hold. Nothing here may write them: other programs still read.
         fold: which rows fold.
         tiles: None for what was measured to be fast.
         bank: where factors go; None for new memory.
+        reflects: whether write strengths may exceed 1 (`VerifyStrategy.reflects`).
 
     Raises:
         SpeclaError: naming the limit, for tensors that the kernels cannot take.
@@ -139,15 +147,17 @@ def verify_tree(
     u, decay = factor_memory(inputs, bank)
     deepest = tree.deepest
     if nodes <= BLOCK_NODES:
-        _launch(state, _Block(inputs, tree.ancestors, tree.depths, deepest, decay, known, fold), out, u, tiles)
+        block = _Block(inputs, tree.ancestors, tree.depths, deepest, decay, False, reflects, known, fold)
+        _launch(state, block, out, u, tiles)
         return VerifyOutput(out, Factors(inputs.k, u, decay), None)
     held = absorb(state, known, fold)
+    since = None if held is None else held.total
+    decay.copy_(path_decay_apart(marks(inputs), tree.path_sums, since).transpose(1, 2))
     factors = Factors(inputs.k, u, decay)
     for start in range(0, nodes, BLOCK_NODES):
         rows = slice(start, min(start + BLOCK_NODES, nodes))
-        block = _part(inputs, tree, held, factors, rows)
+        block = _part(inputs, tree, held, factors, rows)._replace(deepest=deepest, reflects=reflects)
         _launch(state, block, out[:, rows], u[:, rows], tiles)
-        decay[:, rows] = block.decay
     return VerifyOutput(out, factors, None)
 
 
@@ -157,17 +167,15 @@ def _part(inputs: NodeInputs, tree: TreeTensors, held: Pending | None, factors: 
     own = NodeInputs(*(x[:, rows] for x in inputs))
     mask = tree.ancestors[:, rows, :before].expand(batch, -1, -1)
     valid = torch.ones(batch, before, dtype=torch.bool, device=mask.device)
-    k, u, decay = (x[:, :before] for x in factors)
-    # Lost nodes are told by their decay; what they wrote must be finite beside the zeros of nodes that do not see them.
-    parts = [Factors(k, u.masked_fill(decay.isnan()[..., None], 0.0), decay)] if before else []
+    parts = [Factors(*(x[:, :before] for x in factors))] if before else []
     if held is not None:
         parts = [held.factors, *parts]
         mask = torch.cat((held.valid[:, None].expand(-1, mask.shape[1], -1), mask), dim=2)
         valid = torch.cat((held.valid, valid), dim=1)
     known = Known(Factors(*(torch.cat(x, dim=1) for x in zip(*parts, strict=True))), valid) if parts else None
-    own_decay = decay.new_empty(own.g.shape)
+    decay = factors.decay[:, rows].contiguous()
     ancestors, depths = tree.ancestors[:, rows, rows], tree.depths[:, rows].contiguous()
-    return _Block(own, ancestors, depths, tree.deepest, own_decay, known, None, mask)
+    return _Block(own, ancestors, depths, 0, decay, True, False, known, None, mask)
 
 
 class _Solved(NamedTuple):
@@ -176,9 +184,9 @@ class _Solved(NamedTuple):
     decay: Tensor
     """[B, T, HV] float64."""
     mixing: Tensor
-    """[B HV, high or low, BT, -M or -N, BT] float16: their rows in turn."""
+    """[B HV, high or low, BT, -M or -N, BT] bfloat16, or float16 where it reflects: their rows in turn."""
     pending: Tensor
-    """[B HV, high or low, BT, P or P', BR] float16."""
+    """[B HV, high or low, BT, P or P', BR] of the same."""
 
 
 def _launch(state: Tensor, block: _Block, out: Tensor, u: Tensor, tiles: Tiles | None) -> None:
@@ -189,31 +197,30 @@ def _launch(state: Tensor, block: _Block, out: Tensor, u: Tensor, tiles: Tiles |
     if held.places > MOST_PLACES:
         raise SpeclaError(f"{held.places} known factors of a row: the tree's kernels take up to {MOST_PLACES} at once")
     tiles = tiles or tiles_for(batch * value_heads, nodes, held.pendency)
-    sizes = {"H": block.inputs.k.shape[2], "HV": value_heads, "K": key_size, "V": value_size}
-    sizes |= {"BT": padded_nodes(nodes), "BR": padded_nodes(held.places)}
+    sizes = {"H": block.inputs.k.shape[2], "HV": value_heads, "K": key_size, "BT": padded_nodes(nodes)}
+    sizes |= {"BR": padded_nodes(held.places)}
     q, k, v = (strided(x) for x in block.inputs[:3])
     # What every row folds is known to the state alone.
     flags = {name: flag and not held.flags["ALL_FOLD"] for name, flag in held.flags.items() if name != "ALL_FOLD"}
-    solved = _solve((q, k, v), block, held, sizes | flags, tiles)
+    solved = _solve(q, k, block, held, sizes | flags, tiles)
     values = block_of(value_size, tiles.values)
     limit = {} if tiles.registers is None or not state.is_cuda else {"maxnreg": tiles.registers}
     read_kernel[(value_size // values, batch * value_heads)](
         state, q.data, k.data, v.data, *held.tensors, *solved, out, u, nodes, held.places,
         q.row, q.node, k.row, k.node, v.row, v.node, out.stride(0),
         *held.strides,
-        BK=block_of(key_size, tiles.keys), BV=values, EXACT=k.data.dtype == torch.bfloat16,
-        num_warps=tiles.warps, num_stages=tiles.stages, **sizes, **held.flags, **limit, **overlapped(state),
+        V=value_size, BK=block_of(key_size, tiles.keys), BV=values, EXACT=k.data.dtype == torch.bfloat16,
+        REFLECTS=block.reflects, num_warps=tiles.warps, num_stages=tiles.stages,
+        **sizes, **held.flags, **limit, **overlapped(state),
     )  # fmt: skip
 
 
-def _solve(
-    qkv: tuple[Strided, Strided, Strided], block: _Block, held: Held, sizes: dict[str, int], tiles: Tiles
-) -> _Solved:
+def _solve(q: Strided, k: Strided, block: _Block, held: Held, sizes: dict[str, int], tiles: Tiles) -> _Solved:
     """Solve every head's triangle."""
-    q, k, v = qkv
     g, beta = block.inputs.g.contiguous(), block.inputs.beta.contiguous()
     heads, padded = g.shape[0] * g.shape[2], sizes["BT"]
-    mixing = torch.empty(heads, 2, padded, 2, padded, dtype=torch.float16, device=g.device)
+    half = torch.float16 if block.reflects else torch.bfloat16
+    mixing = torch.empty(heads, 2, padded, 2, padded, dtype=half, device=g.device)
     pending = mixing.new_empty(heads, 2, padded, 2, sizes["BR"]) if sizes["KNOWN"] else mixing
     mask, mask_row, mask_node = held.valid, 0 if held.valid.dim() == 1 else held.valid.stride(0), 0
     if block.mask is not None:
@@ -225,11 +232,11 @@ def _solve(
     columns = columns_of(tiles, padded, sizes["K"]) if flat and not sizes["KNOWN"] else padded
     ancestors, depths = side_by_side(block.ancestors).view(torch.uint8), side_by_side(block.depths)
     solve_kernel[(heads, padded // columns)](
-        q.data, k.data, v.data, g, beta, ancestors, depths, held.k.data, held.decay, held.nodes, mask, held.fold,
+        q.data, k.data, g, beta, ancestors, depths, held.k.data, held.decay, held.nodes, mask, held.fold,
         block.decay, mixing, pending, g.shape[1], held.places,
-        q.row, q.node, k.row, k.node, v.row, v.node, row_stride(ancestors), ancestors.stride(1), row_stride(depths),
+        q.row, q.node, k.row, k.node, row_stride(ancestors), ancestors.stride(1), row_stride(depths),
         mask_row, mask_node, held.decay.shape[1], held.k.row, held.k.node,
-        BC=columns, BK=block_of(sizes["K"]), BV=block_of(sizes["V"]), FLAT=flat, DEPTH=depth,
+        BC=columns, BK=block_of(sizes["K"]), FLAT=flat, DEPTH=depth, SUMMED=block.summed, REFLECTS=block.reflects,
         num_warps=tiles.solve_warps, **sizes, **overlapped(g),
     )  # fmt: skip
     return _Solved(block.decay, mixing, pending)

@@ -4,8 +4,8 @@
 inverse of a triangle from those of its upper and lower levels. All matrices on the way are products of the recurrence's
 own transitions: none grows, however alike the keys.
 
-Lost nodes (`specla.ops.lost`) are told by G, which is NaN. In the triangle they have zeros, since products with its
-zeros would spread NaN; in M and N, rows of NaN.
+Lost nodes (`specla.ops.lost`) are told by G, which is NaN. Their rows of the triangle, P and P' are zeros: exp(G)
+makes their outputs NaN, and G itself what they commit.
 """
 
 import triton
@@ -16,7 +16,7 @@ from specla.ops.kernels.splits import halves, product, product_of_halves, split_
 
 OWN = tl.constexpr(2.0**12)
 READ = tl.constexpr(2.0**15)
-"""What M and P, and what N and P', are scaled by in memory. M is no larger than 7 in any tree of 64 nodes, N and P'
+"""What M and P, and what N and P', are scaled by in float16. M is no larger than 7 in any tree of 64 nodes, N and P'
 have the queries' K^-1/2 in them; float16 ends at 65,504."""
 
 
@@ -72,20 +72,16 @@ def mixing(keys, queries, decay, beta, ancestor, depth, column, FLAT: tl.constex
         column: [BC], which ones; all of them where the tree is not FLAT.
     """
     o_t = tl.arange(0, keys.shape[0])
-    # An ancestor of what is not lost is not lost either.
-    found = decay == decay
-    related = (ancestor | (o_t[:, None] == o_t[None, :])) & found[:, None]
+    related = (ancestor | (o_t[:, None] == o_t[None, :])) & (decay == decay)[:, None]
     ratio = decay_ratio(decay, decay, related)
-    lower = tl.where(ancestor & found[:, None], beta[:, None] * ratio * keys, 0.0)
+    lower = tl.where(ancestor, beta[:, None] * ratio * keys, 0.0)
     identity = tl.where(o_t[:, None] == column[None, :], 1.0, 0.0)
     if FLAT:  # noqa: SIM108
         inverse = _inverse_by_level(lower, identity, DEPTH)
     else:
         inverse = _inverse_by_halves(lower, identity, depth, DEPTH)
     # Queries are scaled by K^-1/2: float16 halves of what is this small would lose digits.
-    weights = tl.where(related, ratio * queries * 1024.0, 0.0)
-    read = split_product(weights, inverse, tl.float16) * (1.0 / 1024.0)
-    return tl.where(found[:, None], inverse, float("nan")), tl.where(found[:, None], read, float("nan"))
+    return inverse, split_product(ratio * queries * 1024.0, inverse, tl.float16) * (1.0 / 1024.0)
 
 
 @triton.jit
@@ -97,34 +93,12 @@ def path_sums(g, ancestor):
 
 
 @triton.jit
-def _odd(x):
-    """1 where x is NaN or infinite, else 0."""
-    return (~(tl.abs(x) < float("inf"))).to(tl.int32)
-
-
-@triton.jit
-def _odd_values(p_v, o_t, nodes, v_node, V: tl.constexpr, BV: tl.constexpr):
-    """How many of every node's values are NaN or infinite, [BT]."""
-    count = tl.zeros([o_t.shape[0]], tl.int32)
-    for i_v in range(0, V, BV):
-        o_v = i_v + tl.arange(0, BV)
-        b_v = tl.load(p_v + o_t[:, None] * v_node + o_v[None, :], mask=nodes[:, None], other=0.0)
-        count += tl.sum(_odd(b_v.to(tl.float32)), axis=1)
-    return count
-
-
-@triton.jit
-def _marked(g, beta, keys, odd_values):
-    """g [BT], NaN where a node's k, v, g or b is NaN or infinite; keys is K K^T."""
-    o_t = tl.arange(0, g.shape[0])
-    square = tl.sum(tl.where(o_t[:, None] == o_t[None, :], keys, 0.0), axis=1)
-    return tl.where(odd_values + _odd(square) + _odd(g) + _odd(beta) == 0, g, float("nan"))
-
-
-@triton.jit
-def _store_halves(p_out, x, LOW: tl.constexpr):
-    """Both halves of x, low ones LOW elements after the high ones."""
-    high, low = halves(x, tl.float16)
+def _store_halves(p_out, x, LOW: tl.constexpr, SCALE: tl.constexpr, REFLECTS: tl.constexpr):
+    """Both halves of x, low ones LOW elements after the high ones; with REFLECTS float16 ones of x times SCALE."""
+    if REFLECTS:
+        high, low = halves(x * SCALE, tl.float16)
+    else:
+        high, low = halves(x, tl.bfloat16)
     tl.store(p_out, high)
     tl.store(p_out + LOW, low)
 
@@ -142,7 +116,6 @@ def key_product(a, b):
 def solve_kernel(
     p_q,
     p_k,
-    p_v,
     p_g,
     p_beta,
     p_ancestor,
@@ -161,8 +134,6 @@ def solve_kernel(
     q_node,
     k_row,
     k_node,
-    v_row,
-    v_node,
     ancestor_row,
     ancestor_node,
     depth_row,
@@ -174,11 +145,9 @@ def solve_kernel(
     H: tl.constexpr,
     HV: tl.constexpr,
     K: tl.constexpr,
-    V: tl.constexpr,
     BT: tl.constexpr,
     BC: tl.constexpr,
     BK: tl.constexpr,
-    BV: tl.constexpr,
     KNOWN: tl.constexpr,
     INDEXED: tl.constexpr,
     COUNTED: tl.constexpr,
@@ -186,9 +155,11 @@ def solve_kernel(
     BR: tl.constexpr,
     FLAT: tl.constexpr,
     DEPTH: tl.constexpr,
+    SUMMED: tl.constexpr,
+    REFLECTS: tl.constexpr,
     OVERLAP: tl.constexpr,
 ):
-    """BC columns of M and N of a value head, what its known factors add, and decays."""
+    """BC columns of M and N of a value head, what its known factors add, and decays that are not SUMMED yet."""
     if OVERLAP:
         gdc_wait()
         gdc_launch_dependents()
@@ -209,9 +180,10 @@ def solve_kernel(
     o_gate = i_b.to(tl.int64) * T * HV + i_h + o_t * HV
     beta = tl.load(p_beta + o_gate, mask=nodes, other=0.0)
     p_decay += o_gate
-    g = tl.load(p_g + o_gate, mask=nodes, other=0.0)
-    p_v += i_b.to(tl.int64) * v_row + i_h * V
-    odd_values = _odd_values(p_v, o_t, nodes, v_node, V, BV)
+    if SUMMED:
+        decay = tl.load(p_decay, mask=nodes, other=0.0)
+    else:
+        g = tl.load(p_g + o_gate, mask=nodes, other=0.0)
     keys, queries = tl.zeros([BT, BT], tl.float32), tl.zeros([BT, BT], tl.float32)
     known_keys, known_queries = tl.zeros([BT, BR], tl.float32), tl.zeros([BT, BR], tl.float32)
     for i_k in range(0, K, BK):
@@ -225,7 +197,9 @@ def solve_kernel(
             known_keys += key_product(b_k, tl.trans(b_r))
             known_queries += key_product(b_q, tl.trans(b_r))
 
-    decay = path_sums(_marked(g, beta, keys, odd_values), ancestor)
+    if not SUMMED:
+        # Both gates mark.
+        decay = path_sums(g + (beta - beta), ancestor)
     if KNOWN:
         p_known_decay += i_b.to(tl.int64) * known_nodes * HV + i_h + o_place * HV
         known_decay = tl.load(p_known_decay, mask=places, other=0.0)
@@ -237,21 +211,22 @@ def solve_kernel(
         if FOLDS:
             # What the state takes in by the same launch is not known beside it any more.
             mask = mask & (tl.load(p_fold + i_b) == 0)
-        # G falls along a path: the newest known factor is the least. One that is lost loses the nodes behind it.
-        decay += tl.min(tl.where(mask, known_decay[None, :], 0.0), axis=1)
-        decay += tl.sum(tl.where(mask, (known_decay - known_decay)[None, :], 0.0), axis=1)
+        if not SUMMED:
+            # G falls along a path: the newest known factor is the least.
+            decay += tl.min(tl.min(tl.where(mask, known_decay[None, :], 0.0), axis=1), axis=0)
+        mask = mask & (decay == decay)[:, None]
         ratio = decay_ratio(decay, known_decay, mask)
         p_pending += i_bh.to(tl.int64) * (4 * BT * BR) + 2 * o_t[:, None] * BR + o_r[None, :]
         # Every program of the head stores the same. Padding may hold anything: replaced, not weighed by zero.
-        _store_halves(p_pending, tl.where(mask, ratio * known_keys * OWN, 0.0), 2 * BT * BR)
-        _store_halves(p_pending + BR, tl.where(mask, ratio * known_queries * READ, 0.0), 2 * BT * BR)
-    tl.store(p_decay, decay, mask=nodes & (i_c == 0))
+        _store_halves(p_pending, tl.where(mask, ratio * known_keys, 0.0), 2 * BT * BR, OWN, REFLECTS)
+        _store_halves(p_pending + BR, tl.where(mask, ratio * known_queries, 0.0), 2 * BT * BR, READ, REFLECTS)
+    if not SUMMED:
+        tl.store(p_decay, decay, mask=nodes & (i_c == 0))
     column = i_c * BC + tl.arange(0, BC)
     strength = tl.load(p_beta + i_b.to(tl.int64) * T * HV + i_h + column * HV, mask=column < T, other=0.0)
-    # A lost node's column holds zeros for all that is found, and must go on doing so.
-    strength = tl.where(_odd(strength) == 0, -strength, 0.0)[None, :]
+    beta, strength = tl.where(beta == beta, beta, 0.0), tl.where(strength == strength, strength, 0.0)
     own, read = mixing(keys, queries, decay, beta, ancestor, depth, column, FLAT, DEPTH)
     p_mixing += i_bh.to(tl.int64) * (4 * BT * BT) + 2 * o_t[:, None] * BT + column[None, :]
     # `read_kernel` has X negative.
-    _store_halves(p_mixing, own * strength * OWN, 2 * BT * BT)
-    _store_halves(p_mixing + BT, read * strength * READ, 2 * BT * BT)
+    _store_halves(p_mixing, own * -strength[None, :], 2 * BT * BT, OWN, REFLECTS)
+    _store_halves(p_mixing + BT, read * -strength[None, :], 2 * BT * BT, READ, REFLECTS)

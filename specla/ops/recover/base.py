@@ -42,6 +42,8 @@ class RecoverStrategy(ABC):
     """Commits accepted paths, for one layer or for layers stacked in B; it may hold pending factors between steps."""
 
     name: ClassVar[str]
+    reflects: bool = False
+    """Whether write strengths may exceed 1, as in `VerifyStrategy`: kernels then commit with more digits."""
 
     @property
     def needs(self) -> frozenset[str]:

@@ -21,7 +21,7 @@ class CommitFactors(RecoverStrategy):
             from specla.ops.kernels import commit
             from specla.ops.kernels.launch import Taken
 
-            commit.commit_factors(state, record.factors, Taken(path, length), moving)
+            commit.commit_factors(state, record.factors, Taken(path, length), moving, reflects=self.reflects)
             return
         commit_factors(state, record.factors, path, length)
         move_window(moving, path, length)

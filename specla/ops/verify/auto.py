@@ -128,6 +128,7 @@ class Auto(VerifyStrategy):
             strategy, _ = self.choose(tree.tree, state.shape[0], shape)
         else:
             strategy = self._candidates["tree"]
+        strategy.reflects = self.reflects
         return strategy.verify(state, inputs, tree, known, fold, bank)
 
 

@@ -24,6 +24,11 @@ class VerifyStrategy(ABC):
     name: ClassVar[str]
     per_row: ClassVar[bool] = False
     """Whether rows may have trees of their own."""
+    reflects: bool = False
+    """Whether write strengths may exceed 1, as `allow_neg_eigval` lets them: a layer says so before it verifies.
+
+    Then errors need not fade, and the tree mask takes more digits in what it writes, at some cost.
+    """
 
     def __init__(self, needs: frozenset[str] | None = None) -> None:
         missing = (needs or frozenset()) - pairs.makes(self.name) - {"inputs", "gated"}

@@ -32,12 +32,11 @@ class TreeMask(VerifyStrategy):
         if state.is_cuda:
             from specla.ops.kernels.tree import verify_tree
 
-            return verify_tree(state, inputs, tree, known, fold, bank=bank)
+            return verify_tree(state, inputs, tree, known, fold, bank=bank, reflects=self.reflects)
         held = absorb(state, known, fold)
         return contained(lambda nodes: self._solve(state, nodes, tree, held), inputs, tree)
 
-    @staticmethod
-    def _solve(state: Tensor, inputs: NodeInputs, tree: TreeTensors, held: Pending | None) -> VerifyOutput:
+    def _solve(self, state: Tensor, inputs: NodeInputs, tree: TreeTensors, held: Pending | None) -> VerifyOutput:
         q, k, v, g, beta = inputs
         batch, nodes, heads, key_size = k.shape
         value_heads, value_size = v.shape[2:]
@@ -64,8 +63,8 @@ class TreeMask(VerifyStrategy):
 
         target = (v.float().transpose(1, 2).reshape(m, nodes, value_size) - read[:, 0]).mul_(strength)
         lower = weight[:, 0]
-        if float(beta.amax()) > 1:
-            # Strengths beyond 1 reflect, and no error fades: where keys repeat, float32 rounds their products the same
+        if self.reflects:
+            # No error fades: where keys repeat, float32 rounds their products the same
             # way in every step, and after 8,192 tokens these are past the drift bound.
             own = rows[:, :nodes].double()
             lower = (ratio.view(n, -1, nodes, keys.shape[1])[..., -nodes:] * torch.bmm(own, own.mT)[:, None]).flatten(

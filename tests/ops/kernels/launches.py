@@ -95,9 +95,9 @@ def told(layer: Layer) -> str:
     return f"of {layer.tree.nodes} nodes, state {tuple(layer.state.shape)}, {layer.inputs.k.dtype}"
 
 
-def by_mask(layer: Layer, pending: Pending) -> object:
+def by_mask(layer: Layer, pending: Pending, reflects: bool) -> object:
     """A verification by the tree mask."""
-    return verify_tree(layer.state, layer.inputs, layer.tree, *pending)
+    return verify_tree(layer.state, layer.inputs, layer.tree, *pending, reflects=reflects)
 
 
 def masks() -> Iterator[tuple[str, Launch]]:
@@ -109,9 +109,11 @@ def masks() -> Iterator[tuple[str, Launch]]:
         batch: int = 1,
         shape: HeadShape = PUBLISHED,
         dtype: torch.dtype = torch.bfloat16,
+        reflects: bool = False,
     ) -> tuple[str, Launch]:
         layer = Layer.of(tree, batch, shape, dtype)
-        return f"mask {tree.name} {kind} {told(layer)}", partial(by_mask, layer, layer.pending(kind))
+        name = f"mask {tree.name} {kind} {told(layer)}{' that reflects' if reflects else ''}"
+        return name, partial(by_mask, layer, layer.pending(kind), reflects)
 
     for nodes in (16, 32, 64):
         for batch in (1, 32, 128):
@@ -130,6 +132,11 @@ def masks() -> Iterator[tuple[str, Launch]]:
         yield of(kary(2, 64), dtype=dtype)
     for size in KEY_SIZES:
         yield of(kary(2, 64), shape=HeadShape(1, 1, size, size))
+    for kind in PENDENCIES:
+        yield of(kary(2, 64), kind, 32, reflects=True)
+    for tree in (kary(2, 16), chain(63), kary(2, 128)):
+        yield of(tree, reflects=True)
+    yield of(kary(2, 64), dtype=torch.float32, reflects=True)
 
 
 def walks() -> Iterator[tuple[str, Launch]]:
@@ -157,7 +164,9 @@ def commits() -> Iterator[tuple[str, Launch]]:
     layers += [Layer.of(chain(7), dtype=torch.float32), *(Layer.of(chain(7), shape=shape) for shape in OTHERS)]
     for layer in layers:
         state, inputs, tree, factors, taken, moving = layer
-        yield f"factors {told(layer)}", partial(commit_factors, state, factors, taken, moving)
+        for reflects in (False, True):
+            commit = partial(commit_factors, state, factors, taken, moving, reflects=reflects)
+            yield f"factors {told(layer)}{' that reflect' if reflects else ''}", commit
         yield f"replay {told(layer)}", partial(replay, state, inputs, taken, moving)
         states = state.new_empty(state.shape[0], tree.nodes, *state.shape[1:])
         yield f"pick {told(layer)}", partial(pick_state, state, states, taken, moving)

@@ -15,14 +15,19 @@ from tests.ops.kernels.launches import FAMILIES
 from tests.ops.kernels.machine_code import unwritten, zero_products
 
 STACK_BYTES: tuple[tuple[str, dict[str, object], int], ...] = (
+    # Where write strengths exceed 1, float16 halves are scaled as well.
+    ("solve_kernel", {"BT": 64, "BC": 16, "REFLECTS": True}, 24),
+    ("read_kernel", {"BT": 64, "EXACT": False, "REFLECTS": True}, 440),
+    ("read_kernel", {"BT": 64, "REFLECTS": True}, 88),
+    ("_factors_kernel", {"BL": 128, "REFLECTS": True}, 56),
     # The second launch of a tree beyond 64 nodes holds the products with 64 or 128 known keys as well.
     ("solve_kernel", {"BT": 64, "BR": 128}, 1480),
-    ("solve_kernel", {"BT": 64, "BR": 64}, 376),
-    # Halves of a deep triangle, its inverse and a step between them are held at once.
-    ("solve_kernel", {"BT": 64, "FLAT": False}, 264),
+    ("solve_kernel", {"BT": 64, "BR": 64}, 288),
+    # Halves of a deep triangle, its inverse and a step between them are held at once, beside what tells lost nodes.
+    ("solve_kernel", {"BT": 64, "FLAT": False}, 296),
     ("solve_kernel", {"BT": 32, "FLAT": False}, 16),
     # Keys in float32 take halves of their own.
-    ("solve_kernel", {"BT": 64, "BC": 16}, 8),
+    ("solve_kernel", {"BT": 64, "BC": 16}, 24),
     ("read_kernel", {"BT": 64, "EXACT": False}, 440),
     ("read_kernel", {"BT": 64, "BR": 128}, 168),
     # A limit of registers, or tiles that buy a third program on a multiprocessor.

@@ -8,6 +8,7 @@ from specla.ops.kernels.launch import Taken
 from specla.ops.kernels.parent_pointer import verify_by_parents
 from specla.ops.kernels.tree import Tiles, verify_tree
 from specla.ops.kernels.walk import Pending, verify_chain, verify_hybrid
+from specla.ops.lost import marked
 from specla.ops.types import HeadShape, NodeInputs, VerifyOutput
 from specla.topology import DraftTree, chain, explicit, kary
 from tests.ops.cases import paths, same_bits
@@ -24,6 +25,7 @@ CASES: list[tuple[str, DraftTree, list[int], tuple[str, ...]]] = [
     *(("tree", kary(2, 7), [1, 6], (what,)) for what in ALL[1:]),
     ("tree", chain(11), [4], ALL),
     ("tree", chain(11), [4], ("v",)),
+    ("reflections", kary(2, 7), [1, 6], ALL),
     ("columns", kary(2, 18), [3, 17], ALL),
     ("tree", WIDE, [2, 30, 65], ALL),
     ("chain", chain(4), [2], ALL),
@@ -34,6 +36,7 @@ CASES: list[tuple[str, DraftTree, list[int], tuple[str, ...]]] = [
 
 
 def verified(by: str, case: Case) -> VerifyOutput:
+    """By the tree mask from marked inputs, by walks from whatever comes."""
     state, inputs, tree, known = case
     if by == "chain":
         return verify_chain(state, inputs, tree, Pending(known, None))
@@ -41,7 +44,8 @@ def verified(by: str, case: Case) -> VerifyOutput:
         return verify_hybrid(state, inputs, tree, Pending(known, None))
     if by == "parents":
         return verify_by_parents(state, inputs, tree)
-    return verify_tree(state, inputs, tree, known, tiles=COLUMNS_APART if by == "columns" else ONE_PROGRAM)
+    tiles = COLUMNS_APART if by == "columns" else ONE_PROGRAM
+    return verify_tree(state, marked(inputs), tree, known, tiles=tiles, reflects=by == "reflections")
 
 
 @pytest.mark.parametrize(
@@ -66,7 +70,9 @@ def test_lost_nodes_stay_apart(
         return
     assert same_bits(found.factors.u[~lost], clean.factors.u[~lost])
     assert torch.equal(found.factors.decay[~lost], clean.factors.decay[~lost])
-    assert not found.factors.u[lost].isfinite().flatten(1).all(1).any()
+    # Either makes a commit of it a state that is not finite.
+    told = torch.cat((found.factors.u.flatten(2), found.factors.decay), dim=2)
+    assert not told[lost].isfinite().all(1).any()
 
 
 def test_a_commit_reads_its_path_alone(device: torch.device) -> None:
@@ -76,7 +82,7 @@ def test_a_commit_reads_its_path_alone(device: torch.device) -> None:
     clean = verify_tree(*case.to(device), tiles=ONE_PROGRAM)
     for x in case.inputs:
         x[:, 1] = torch.nan
-    found = verify_tree(*case.to(device), tiles=ONE_PROGRAM)
+    found = verify_tree(*case._replace(inputs=marked(case.inputs)).to(device), tiles=ONE_PROGRAM)
     path, length = (x.to(device) for x in paths([tree] * 2, [5, 4], padding=1))
     states = []
     for output in (clean, found):

@@ -11,7 +11,9 @@ from specla.ops.conv import conv_nodes
 from specla.ops.gates import gates, l2_normalise
 from specla.ops.kernels import grid
 from specla.ops.kernels.node_inputs import Heads, Weights, node_inputs
+from specla.ops.lost import marked
 from specla.ops.types import NodeInputs, TreeTensors
+from specla.topology import explicit
 from tests.models.cases import VARIANTS, tiny_config
 from tests.ops.cases import random_tree
 from tests.ops.kernels.rounding import assert_same
@@ -122,6 +124,50 @@ def test_widths(width: int, bias: bool, dtype: torch.dtype, device: torch.device
     """With doubled write strengths besides."""
     tensors = TreeTensors.from_tree(random_tree(6, torch.Generator().manual_seed(3)), width=width)
     check(draw(2, 6, SMALL, dtype, width, bias), tensors, SMALL, device, allow_neg_eigval=True)
+
+
+SPOILT = [
+    *(("q", value, [], None, []) for value in (torch.nan, torch.inf)),
+    *(("k", value, [1, 3], "beta", [2, 3]) for value in (torch.nan, torch.inf, -torch.inf)),
+    *(("v", value, [1, 3], "g", [3]) for value in (torch.nan, torch.inf, -torch.inf)),
+    *(("a", value, [1], "g", [3]) for value in (torch.nan, torch.inf)),
+    ("b", torch.nan, [1], "beta", [3]),
+]
+"""What is spoilt in the last head of node 1, and how, then the nodes, the gate and the value heads that are marked."""
+
+
+@pytest.mark.parametrize(("what", "value", "nodes", "gate", "heads"), SPOILT, ids=str)
+def test_what_is_not_finite_is_marked(
+    what: str,
+    value: float,
+    nodes: list[int],
+    gate: str | None,
+    heads: list[int],
+    dtype: torch.dtype,
+    device: torch.device,
+) -> None:
+    """Its convolution spoils node 3, a child, as well; node 2, a sibling, and row 1 are as ever."""
+    sizes = Heads(2, 4, 16, 24)
+    tensors = TreeTensors.from_tree(explicit([-1, 0, 0, 1, 2]))
+    case = draw(2, 5, sizes, dtype)
+    if what in "ab":
+        case.gates["ab".index(what)][0, 1, -1] = value
+    else:
+        case.raw[0, 1, {"q": 31, "k": 63, "v": 159}[what]] = value
+    plain = case.torch_form(tensors.taps, sizes)
+    raw, a, b, window, taps = (x.to(device) for x in (case.raw, *case.gates, case.window, tensors.taps))
+    weights = Weights(*(None if x is None else x.to(device) for x in case.weights))
+    found = NodeInputs(*(x.cpu() for x in node_inputs(raw, (a, b), window, taps, weights, sizes)))
+    for name in ("g", "beta"):
+        marks = torch.zeros(2, 5, 4, dtype=torch.bool)
+        if name == gate:
+            marks[0, torch.tensor(nodes)[:, None], torch.tensor(heads)] = True
+        assert torch.equal(getattr(found, name).isnan(), marks)
+    assert torch.equal(found.k == 0, ~plain.k.isfinite() | (plain.k == 0))
+    wanted = marked(plain)
+    for name in ("k", "v", "g", "beta"):
+        ours, theirs = (getattr(x, name).nan_to_num(0.0, 0.0, 0.0).contiguous() for x in (found, wanted))
+        assert_same(ours, theirs, "gates" if name in ("g", "beta") else "conv", roundings=2 if name == "k" else 1)
 
 
 def test_gates_keep_their_digits_at_both_ends(device: torch.device) -> None:

@@ -13,7 +13,7 @@ from tests.tolerances import assert_close
 def test_06_two_nodes_read_two_nodes(device: torch.device) -> None:
     """Products on tensor cores take sixteen rows, of which two nodes fill two: what lies behind them is NaN.
 
-    Tried with: `b_k` of `solve_kernel`, and `b_n` and `b_v` of `read_kernel`, loaded without their masks.
+    Tried with: `b_n` and `b_v` of `read_kernel`, and `b_k` of `solve_kernel`, loaded without their masks.
     """
     generator = torch.Generator().manual_seed(6)
     shape, tree = HeadShape(1, 1, 16, 16), chain(1)
