@@ -1,6 +1,9 @@
 """The errors that are not bugs, and any error in one line."""
 
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 
 SMALLER = "use a smaller batch, tree or model"
 """What helps where memory is short."""
@@ -57,3 +60,13 @@ def told(error: BaseException) -> str:
         return f"out of memory{size}: {SMALLER}"
     name, line = type(error).__name__, first_line(error)
     return line if line == name else f"{name}: {line}"
+
+
+@contextmanager
+def naming(path: Path) -> Iterator[None]:
+    """Disk errors from writing an open file name no file: this adds it, for the one line that a user reads."""
+    try:
+        yield
+    except OSError as error:
+        error.filename = error.filename or str(path)
+        raise

@@ -5,6 +5,7 @@ the values a user types are applied to a copy, through the same typed schema.
 """
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from pathlib import Path
@@ -20,13 +21,13 @@ from hydra.core.override_parser.types import Override
 from hydra.errors import HydraException
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf, open_dict
-from omegaconf.errors import OmegaConfBaseException
+from omegaconf.errors import InterpolationResolutionError, OmegaConfBaseException
 from yaml import YAMLError
 
 from specla.bench.quoting import helped, how_to_quote, printable
 from specla.bench.settings import GROUPS, Schema, Settings, dials, paths
 from specla.bench.validate import nearest
-from specla.errors import SpeclaError
+from specla.errors import SpeclaError, first_line
 
 EXPERIMENT = "experiment"
 _PATHS = paths(dials())
@@ -109,6 +110,8 @@ class Composer:
             schema = OmegaConf.to_object(config)
         except RecursionError:
             raise SpeclaError(f"{printable(' '.join(values))}: {_TOO_DEEP}") from None
+        except InterpolationResolutionError as error:
+            raise SpeclaError(_unresolved(error, values)) from error
         except OmegaConfBaseException as error:
             raise SpeclaError(_told(error)) from error
         return Settings(**{name: getattr(schema, name) for name in Settings.__dataclass_fields__})
@@ -162,6 +165,19 @@ def _expected(key: str) -> str:
     kind = str(dials()[key].type)
     words = [text for part, text in _EXPECTED.items() if part in kind]
     return (words[0] if words else "a word") + (" or null" if "None" in kind else "")
+
+
+def _unresolved(error: OmegaConfBaseException, values: Sequence[str]) -> str:
+    """One line on a `${...}` that stands for nothing: the word that it is in, or of a file the dial."""
+    word = next((word for word in values if word.partition("=")[0] == error.full_key), error.full_key)
+    # As it was typed, before Hydra's escapes.
+    word = re.sub(r"\\(.)", r"\1", str(word))
+    line = first_line(error)
+    if line.startswith("Recursive interpolation"):
+        return f"{printable(word)}: refers to itself"
+    # The name of Python's error and the quotes around what it says.
+    said = re.sub(r'^\w+ raised while resolving interpolation: "?(.*?)"?$', r"\1", line)
+    return f"{printable(word)}: {said}"
 
 
 def _told(error: Exception) -> str:

@@ -7,6 +7,7 @@ from pathlib import Path
 from specla.bench.record import Record, from_line
 from specla.errors import SpeclaError
 
+IS_FOLDER = "is a folder, not a file of records; restore the file, or measure again into another --out"
 MEND = "restore the file, delete the line, or measure again into another --out"
 
 
@@ -28,6 +29,8 @@ def read_records(path: Path) -> RecordFile:
     """The records of a file. Raises SpeclaError where it cannot be read, and as `parse_records` does."""
     try:
         data = path.read_bytes()
+    except IsADirectoryError:
+        raise SpeclaError(f"{path}: {IS_FOLDER}") from None
     except OSError as error:
         raise SpeclaError(f"{path}: cannot be read ({error.strerror})") from None
     return parse_records(data, str(path))

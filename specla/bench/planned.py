@@ -8,6 +8,7 @@ from specla.bench.machine import device_name
 from specla.bench.normalise import KERNEL_COMMANDS
 from specla.bench.profile import oracle_alpha, profile_name
 from specla.bench.record import Method, Record, Sampling, Status, TopologyInfo
+from specla.bench.workload_labels import source_of
 
 
 def planned_record(
@@ -32,6 +33,7 @@ def planned_record(
         batch=settings.workload.batch,
         nodes=cell.tree.nodes,
         workload=settings.workload.name,
+        source=source_of(settings.workload),
         dtype=dtype,
         device=device_name(device),
         model=settings.model.name,

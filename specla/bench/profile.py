@@ -26,6 +26,7 @@ from specla.topology import MAX_NODES
 SCHEMA = 1
 _MOST_BYTES = 1 << 20
 _ROUNDING = 1e-6
+_WANTED = "give a JSON object with 'schema' and 'alpha', as `specla explain profile RUN` writes"
 
 
 @dataclass(frozen=True)
@@ -47,10 +48,13 @@ def read_profile(name: str) -> Profile:
     where = f"drafter.profile={name}"
     data = _json(name, where)
     if not isinstance(data, dict):
-        raise SpeclaError(f"{where}: no profile, which is a JSON object with 'schema' and 'alpha'")
+        raise SpeclaError(f"{where}: no profile; {_WANTED}")
     if data.get("schema") != SCHEMA:
         raise SpeclaError(f"{where}: has schema {data.get('schema')!r}; this version reads {SCHEMA}")
-    profile: Profile = decode(Profile, data, where)
+    try:
+        profile: Profile = decode(Profile, data, where)
+    except SpeclaError as damage:
+        raise SpeclaError(f"{damage}; {_WANTED}") from None
     if not 1 <= len(profile.alpha) < MAX_NODES or not all(profile.alpha):
         raise SpeclaError(f"{where}: alpha holds {len(profile.alpha)} depths; give 1 to {MAX_NODES - 1}, none empty")
     for depth, line in enumerate(profile.alpha, start=1):
@@ -94,6 +98,6 @@ def _json(name: str, where: str) -> Any:
     try:
         return json.loads(_bytes(name, where).decode("utf-8"))
     except UnicodeDecodeError as error:
-        raise SpeclaError(f"{where}: not UTF-8 (byte {error.start})") from None
+        raise SpeclaError(f"{where}: not UTF-8 (byte {error.start}); {_WANTED}") from None
     except (ValueError, RecursionError) as error:
-        raise SpeclaError(f"{where}: damaged, not JSON ({error})") from None
+        raise SpeclaError(f"{where}: damaged, not JSON ({error}); {_WANTED}") from None

@@ -125,6 +125,8 @@ class Record:
     schema: int = SCHEMA
     model_info: ModelInfo | None = None
     """None where it could not be told, and in older records."""
+    source: str = ""
+    """What the workload reads (see `workload_labels`); empty for what comes with specla, and in older records."""
     overrides: tuple[str, ...] = ()
     group: str = "main"
     """`main`, or the section of an experiment: verify, recover, defer, acceptance, length."""

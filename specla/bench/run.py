@@ -221,10 +221,21 @@ def run(prepared: Prepared, out: Path, slug: str, resume: bool, observer: Observ
                         work.measure(pending, prepared.planned, kept, own, events)
                     folder.write_dispatch([row for one in instruments.values() for row in one.dispatch])
             _profile([one for own in instruments.values() for one in own.to_profile], folder, session.log)
+        except KeyboardInterrupt:
+            _tell_finished(folder, prepared, session.log)
+            raise
         finally:
             torch.set_num_threads(all_threads)
             result = _conclude(folder, plan, device)
         return RunResult(folder.path, result)
+
+
+@unbroken()
+def _tell_finished(folder: RunFolder, prepared: Prepared, log: Callable[[str], None]) -> None:
+    """Where an interrupted run's results are, and how many."""
+    finished = folder.finished
+    count = sum(1 for record in prepared.planned.values() if record.fingerprint in finished)
+    log(f"{folder.path}: {count} of {len(prepared.planned)} cells finished")
 
 
 # Whoever asks twice that a run should end still gets its summary.

@@ -9,8 +9,8 @@ import fcntl
 import json
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from io import FileIO
@@ -20,10 +20,10 @@ from typing import Any, Self
 
 from specla.bench.codec import encode
 from specla.bench.kernel_times import CellProfile
-from specla.bench.lines import read_records
+from specla.bench.lines import IS_FOLDER, read_records
 from specla.bench.manifest import Manifest, PlannedCell, read_manifest
 from specla.bench.record import Record, Status, latest, to_json
-from specla.errors import SpeclaError
+from specla.errors import SpeclaError, naming
 from specla.interrupt import unbroken
 
 RECORDS = "records.jsonl"
@@ -37,21 +37,11 @@ FINISHED = (Status.PASSED, Status.NOT_APPLICABLE)
 """What a resumed run does not measure again; failed and inconclusive cells get another try."""
 
 
-@contextmanager
-def _naming(path: Path) -> Iterator[None]:
-    """Disk errors from writing an open file name no file: this adds it, for the one line that a user reads."""
-    try:
-        yield
-    except OSError as error:
-        error.filename = error.filename or str(path)
-        raise
-
-
 def write_atomically(path: Path, text: str) -> None:
     """Write a whole file or leave the old one: a temporary sibling, fsync, rename."""
     beside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
-        with _naming(path), open(beside, "w", encoding="utf-8") as file:
+        with naming(path), open(beside, "w", encoding="utf-8") as file:
             file.write(text)
             file.flush()
             os.fsync(file.fileno())
@@ -131,6 +121,8 @@ class RunFolder:
                 run.log(note)
         except BaseException as error:
             run._undo(made)
+            if isinstance(error, IsADirectoryError):
+                raise SpeclaError(f"{error.filename}: {IS_FOLDER}") from None
             if isinstance(error, OSError):
                 raise SpeclaError(f"{run.path}: cannot be written ({error.strerror}); choose another folder") from None
             raise
@@ -217,7 +209,7 @@ class RunFolder:
         if self._file is None:
             raise ValueError(f"{self.path} is closed")
         start = self._file.seek(0, os.SEEK_END)
-        with _naming(self.path / RECORDS):
+        with naming(self.path / RECORDS):
             try:
                 rest = to_json(record).encode() + b"\n"
                 while rest:
@@ -255,7 +247,7 @@ class RunFolder:
 
     def log(self, line: str) -> None:
         """Add a line, with the time, to log.txt."""
-        with _naming(self.path / LOG), open(self.path / LOG, "a", encoding="utf-8") as file:
+        with naming(self.path / LOG), open(self.path / LOG, "a", encoding="utf-8") as file:
             file.write(f"{datetime.now(UTC).isoformat(timespec='seconds')} {line}\n")
 
     def close(self) -> None:

@@ -23,12 +23,12 @@ from specla.models.checkpoint import (
     checkpoint_notes,
     load_model,
     random_model,
-    read_config,
     resolve_folder,
     weights_digest,
 )
 from specla.models.drafter import DrafterConfig
 from specla.models.drafter_checkpoint import drafter_digest, random_drafter
+from specla.models.folder import read_config
 from specla.models.gated_deltanet import GatedDeltaNetLM
 from specla.models.tokenizer import ByteTokenizer, TextTokenizer, Tokenizer
 from specla.ops.sampling import Sampling

@@ -9,6 +9,7 @@ from specla.bench.model_labels import identity_of, model_labels
 from specla.bench.record import SCHEMA, Bytes, Decoding, Kernel, Method, Record, Status, latest
 from specla.bench.stats import NO_INTERVAL, Interval
 from specla.bench.tally import Counts
+from specla.bench.workload_labels import workload_labels, workload_of
 
 DocumentStatus = Literal["passed", "failed", "inconclusive", "partial", "regression"]
 
@@ -53,6 +54,7 @@ class Cell(TypedDict):
     batch: int
     nodes: int
     workload: str
+    """What it is called, the file that was given included, so that no two of a document are called alike."""
     model: str
     """What it is called, so that no two of a document are called alike; `model_info` says what it is."""
     model_info: dict[str, Any] | None
@@ -128,10 +130,10 @@ def overall_status(records: Sequence[Record]) -> DocumentStatus:
 
 def build_cells(records: Sequence[Record]) -> list[Cell]:
     """One cell a record, in order, with ratios to AR and to each foreign AR engine measured in the same conditions."""
-    names = model_labels(records)
+    models, workloads = model_labels(records), workload_labels([workload_of(record) for record in records])
     return [
-        build_cell(record, foreign_baselines(record, records), name)
-        for record, name in zip(records, names, strict=True)
+        build_cell(record, foreign_baselines(record, records), model, workload)
+        for record, model, workload in zip(records, models, workloads, strict=True)
     ]
 
 
@@ -146,16 +148,19 @@ def foreign_baselines(record: Record, records: Iterable[Record]) -> dict[str, De
 
 
 def _conditions(record: Record) -> tuple[object, ...]:
-    return (record.workload, record.batch, identity_of(record), record.dtype, record.device, record.sampling)
+    return (workload_of(record), record.batch, identity_of(record), record.dtype, record.device, record.sampling)
 
 
-def build_cell(record: Record, foreign: Mapping[str, Decoding] | None = None, model: str = "") -> Cell:
+def build_cell(
+    record: Record, foreign: Mapping[str, Decoding] | None = None, model: str = "", workload: str = ""
+) -> Cell:
     """The cell of one record. A record that did not pass keeps its names and has no ratio, speed or acceptance.
 
     Args:
         record: what was measured.
         foreign: see `foreign_baselines`.
         model: what it is called among others; by itself, unless given.
+        workload: likewise.
     """
     cell = Cell(
         fingerprint=record.fingerprint,
@@ -165,7 +170,7 @@ def build_cell(record: Record, foreign: Mapping[str, Decoding] | None = None, mo
         method=_method_json(record.method),
         batch=record.batch,
         nodes=record.nodes,
-        workload=record.workload,
+        workload=workload or workload_labels([workload_of(record)])[0],
         model=model or model_labels([record])[0],
         model_info=asdict(record.model_info) if record.model_info else None,
         dtype=record.dtype,

@@ -5,13 +5,15 @@ from pathlib import Path
 
 import torch
 
-from specla.bench.cells import Cell, Plan
+from specla.bench.cells import Cell, Plan, asked
 from specla.bench.identity import ModelInfo, checkpoint_info, seen_info
+from specla.bench.inputs import UNSEEN
 from specla.bench.normalise import END_TO_END, KERNEL_COMMANDS
 from specla.bench.settings import DrafterSettings, ModelSettings, model_config
 from specla.errors import SpeclaError
-from specla.models.checkpoint import on_hub, read_config, resolve_folder, weights_digest
+from specla.models.checkpoint import resolve_folder, weights_digest
 from specla.models.drafter_checkpoint import TrainedDrafter, drafter_digest, load_drafter
+from specla.models.folder import on_hub, read_config
 
 
 def model_folder(settings: ModelSettings) -> Path:
@@ -88,7 +90,8 @@ def check_drafters(plan: Plan) -> list[str]:
         What was not looked at, a line each: what a run would ask the hub for.
 
     Raises:
-        SpeclaError: what the run would say of a drafter, or of the target it is for.
+        SpeclaError: what the run would say of a drafter, or of the target it is for. Where other cells have good ones
+            it is a note.
     """
     cells = [cell for cell in plan.cells if cell.status == "pending" and cell.command == END_TO_END]
     pairs = dict.fromkeys(
@@ -97,22 +100,39 @@ def check_drafters(plan: Plan) -> list[str]:
         if cell.settings.drafter.name == "aligned"
     )
     identities: dict[tuple[ModelSettings, int], tuple[str, int]] = {}
-    notes = []
-    for drafter, model, seed in pairs:
-        assert drafter.path is not None
-        checkpoint = model.path if model.weights == "checkpoint" else None
-        remote = [
-            f"{dial}={path}"
-            for dial, path in (("drafter.path", drafter.path), ("model.path", checkpoint))
-            if path is not None and on_hub(path)
-        ]
-        if not on_hub(drafter.path):
-            # Before the target's weights are hashed.
-            drafter_digest(resolve_folder(drafter.path, "drafter.path"))
-        if remote:
-            notes += [f"{word}: no such folder here; a run asks the hub for it, a dry run does not" for word in remote]
-            continue
-        if (model, seed) not in identities:
-            identities[model, seed] = model_identity(model, seed)
-        read_drafter(drafter, identities[model, seed], torch.float32, "cpu")
-    return list(dict.fromkeys(notes))
+    notes, bad = list[str](), list[SpeclaError]()
+    for pair in pairs:
+        try:
+            notes += _drafter_notes(*pair, identities)
+        except SpeclaError as error:
+            bad.append(error)
+    # Cells without a drafter, but for AR that comes along, are left to be measured.
+    others = any(cell.settings.drafter.name != "aligned" for cell in asked(cells))
+    if bad and len(bad) == len(pairs) and not others:
+        raise bad[0]
+    return list(dict.fromkeys([*notes, *(f"{error}: its cells fail" for error in bad)]))
+
+
+def _drafter_notes(
+    drafter: DrafterSettings,
+    model: ModelSettings,
+    seed: int,
+    identities: dict[tuple[ModelSettings, int], tuple[str, int]],
+) -> list[str]:
+    """What is not looked at of a drafter and its target, which `identities` remembers. Raises as `check_drafters`."""
+    assert drafter.path is not None
+    checkpoint = model.path if model.weights == "checkpoint" else None
+    remote = [
+        f"{dial}={path}"
+        for dial, path in (("drafter.path", drafter.path), ("model.path", checkpoint))
+        if path is not None and on_hub(path)
+    ]
+    if not on_hub(drafter.path):
+        # Before the target's weights are hashed.
+        drafter_digest(resolve_folder(drafter.path, "drafter.path"))
+    if remote:
+        return [f"{word}: {UNSEEN}" for word in remote]
+    if (model, seed) not in identities:
+        identities[model, seed] = model_identity(model, seed)
+    read_drafter(drafter, identities[model, seed], torch.float32, "cpu")
+    return []

@@ -64,13 +64,13 @@ def measure(
 ) -> None:
     """What every measuring command does with its words."""
     # Hydra takes a moment to load: not for --help.
+    from specla.bench.inputs import check_inputs
     from specla.bench.plan import composed_yaml, plan
-    from specla.bench.workloads.check import check_prompts
 
     if cfg:
         typer.echo(composed_yaml(command, words, config_dir), nl=False)
         return
-    planned = check_prompts(plan(command, words, config_dir), fetch=not dry_run)
+    planned = check_inputs(plan(command, words, config_dir), fetch=not dry_run)
     if dry_run:
         raise typer.Exit(_dry_run(planned, json))
     # Torch is loaded here: a plan, a dry run without trained drafters and every wrong word are answered without it.
@@ -145,7 +145,7 @@ def _dry_run(planned: "Plan", json: bool) -> int:
         from specla.bench.trained import check_drafters
 
         unseen = check_drafters(planned)
-    for note in (*planned.notes, *unseen):
+    for note in dict.fromkeys((*planned.notes, *unseen)):
         log(note)
     unfit = unfit_cells(planned)
     print_plan(planned, unfit)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from specla.cli.console import JsonFlag, print_json
-from specla.errors import SpeclaError
+from specla.errors import SpeclaError, naming
 
 if TYPE_CHECKING:
     from specla.report.compare import Comparison
@@ -69,5 +69,5 @@ def append_summary(text: str) -> None:
     """Add Markdown to the page of the CI job that this runs in, if it runs in one."""
     page = os.environ.get(STEP_SUMMARY)
     if page:
-        with open(page, "a", encoding="utf-8") as file:
+        with naming(Path(page)), open(page, "a", encoding="utf-8") as file:
             file.write(text + "\n")

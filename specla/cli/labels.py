@@ -20,11 +20,11 @@ class Place(NamedTuple):
     model: str = ""
 
 
-def place_of(cell: Cell, model: str = "") -> Place:
-    """Of a planned decode by a model; the plan's table has a column for the batch."""
-    workload, sampling = cell.settings.workload, cell.settings.sampling
-    categories = " and ".join(map(str, workload.categories or ()))
-    return Place(workload.name, categories, 1, *_sampled(sampling.temperature, sampling.top_p), model)
+def place_of(cell: Cell, model: str, workload: str) -> Place:
+    """Of a planned decode by a model, both called so; the plan's table has a column for the batch."""
+    sampling = cell.settings.sampling
+    categories = " and ".join(map(str, cell.settings.workload.categories or ()))
+    return Place(workload, categories, 1, *_sampled(sampling.temperature, sampling.top_p), model)
 
 
 def place_in(cell: Mapping[str, Any]) -> Place:

@@ -1,5 +1,6 @@
 """Tables of cells on the terminal."""
 
+import os
 import sys
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -15,6 +16,7 @@ from specla.bench.identity import seen_info
 from specla.bench.normalise import KERNEL_COMMANDS
 from specla.bench.summary import Document
 from specla.bench.unseen import unseen_estimate
+from specla.bench.workload_labels import source_of, workload_labels
 from specla.cli.kernels import kernel_lines
 from specla.cli.labels import drafter_in, place_in, place_labels, place_of
 from specla.cli.narrow import show_table
@@ -25,12 +27,13 @@ if TYPE_CHECKING:
 
 _DECODE_COLUMNS = ("verify", "drafter", "topology", "workload", "speedup (95 %)", "tau", "tok/s", "text")
 _PLAIN_WIDTH = 120
-"""Where stdout is no terminal, a table is as wide as this."""
+"""Where stdout is no terminal, a table is as wide as this, unless COLUMNS says otherwise."""
 
 
 def console() -> Console:
-    """Rich on stdout, as wide as the terminal."""
-    return Console(width=None if sys.stdout.isatty() else _PLAIN_WIDTH, highlight=False, emoji=False)
+    """Rich on stdout, as wide as COLUMNS says, or the terminal is."""
+    told = sys.stdout.isatty() or os.environ.get("COLUMNS", "").isdigit()
+    return Console(width=None if told else _PLAIN_WIDTH, highlight=False, emoji=False)
 
 
 def print_plan(plan: Plan, unfit: Mapping[str, str]) -> None:
@@ -41,9 +44,11 @@ def print_plan(plan: Plan, unfit: Mapping[str, str]) -> None:
     accepted = () if all(cell.command == "ablate verify" for cell in operations) else ("accepted",)
     own = ("topology", "nodes", *accepted)
     models = _plan_models(decodes)
+    read = [(cell.settings.workload.name, source_of(cell.settings.workload)) for cell in decodes]
+    told = place_labels(list(map(place_of, decodes, models, workload_labels(read))))
     for cells, columns in ((decodes, ("drafter", "topology", "nodes", "workload")), (operations, own)):
         table = _table("verify", "recover", *columns, "batch", "time", "memory", padding=int(shown.width > 90))
-        places = place_labels(list(map(place_of, decodes, models))) if cells is decodes else [""] * len(cells)
+        places = told if cells is decodes else [""] * len(cells)
         for cell, place in zip(cells, places, strict=True):
             names = _names(cell, place) if cells is decodes else _operation_names(cell, bool(accepted))
             if cell.status != "pending":

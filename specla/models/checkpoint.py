@@ -14,7 +14,8 @@ from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntry
 from torch import Tensor
 
 from specla.errors import SpeclaError, first_line
-from specla.models.config import DEFAULTS, GatedDeltaNetConfig, eos_ids
+from specla.models.config import DEFAULTS, GatedDeltaNetConfig
+from specla.models.folder import local_folder, read_config
 from specla.models.gated_deltanet import GatedDeltaNetLM
 from specla.models.json_file import read_object
 from specla.models.weights import (
@@ -30,7 +31,6 @@ from specla.models.weights import (
 )
 
 SHARD_SIZE = "15MB"
-ASSETS = Path(__file__).resolve().parent.parent / "assets"
 # Their exponentials decide how long the state remembers: they stay float32 in every dtype, on disk and in memory.
 _ALWAYS_FLOAT32 = ("A_log", "dt_bias")
 _EMBEDDINGS, _HEAD = "model.embeddings.weight", "lm_head.weight"
@@ -40,65 +40,23 @@ _SIZES = ("vocab_size", "hidden_size", "num_hidden_layers", "num_heads", "head_d
 
 
 def resolve_folder(path: str, dial: str = "model.path") -> Path:
-    """The folder of a checkpoint.
+    """The folder of a checkpoint, fetched where it names a repository of the hub.
 
     Args:
-        path: a folder, `asset:NAME` for a bundled model, or the name of a hub repository (`owner/name`), fetched then.
+        path: as for `local_folder`.
         dial: what the path was given for, for messages.
 
     Raises:
         SpeclaError: nothing is there.
     """
-    if path.startswith("asset:"):
-        folder = ASSETS / path.removeprefix("asset:")
-        if not folder.is_dir():
-            names = ", ".join(sorted(p.name for p in ASSETS.iterdir() if (p / "config.json").exists()))
-            raise SpeclaError(f"{dial}={path}: no such bundled model; there are: {names}")
+    if folder := local_folder(path, dial):
         return folder
-    try:
-        folder = Path(path).expanduser()
-        if folder.is_dir():
-            return folder
-        is_file = folder.exists()
-    except (OSError, RuntimeError) as problem:  # a name that is too long, a folder that is closed, nobody's home
-        raise SpeclaError(f"{dial}={path[:200]}: cannot be looked at ({first_line(problem)[:100]})") from None
-    if is_file:
-        raise SpeclaError(f"{dial}={path}: is a file; name the folder that holds config.json")
-    if not on_hub(path):
-        raise SpeclaError(f"{dial}={path}: no such folder")
     try:
         patterns = ["*.json", "*.safetensors", "*.model", "*.txt"]
         return Path(snapshot_download(path, allow_patterns=patterns))
     except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, OSError) as problem:
         reason = first_line(problem)
         raise SpeclaError(f"{dial}={path}: no such folder, and the hub did not give it ({reason})") from None
-
-
-def on_hub(path: str) -> bool:
-    """Whether a path names a hub repository, which `resolve_folder` would ask for."""
-    named = path.count("/") == 1 and not path.startswith((".", "/", "~", "asset:"))
-    return named and not Path(path).exists()
-
-
-def read_config(folder: Path) -> GatedDeltaNetConfig:
-    """The configuration in `folder/config.json`; what ends a text may be said in generation_config.json, which wins.
-
-    Raises:
-        SpeclaError: one of them is damaged, or asks for what specla does not run.
-    """
-    file, generation = folder / "config.json", folder / "generation_config.json"
-    try:
-        config = GatedDeltaNetConfig.from_hf(read_object(file), str(file))
-    except FileNotFoundError:
-        raise SpeclaError(f"{folder}: no config.json; name the folder of a gated delta net checkpoint") from None
-    try:
-        said = read_object(generation)
-        return replace(config, eos_token_id=eos_ids(said["eos_token_id"])) if "eos_token_id" in said else config
-    except FileNotFoundError:
-        return config
-    except SpeclaError as wrong:
-        told = str(wrong).removeprefix(f"{generation}: ").removeprefix("model.")
-        raise SpeclaError(f"{generation}: {told}") from None
 
 
 def checkpoint_notes(folder: Path) -> list[str]:

@@ -7,6 +7,7 @@ from specla.bench.choice import Candidate, Cost, TreeChoice
 from specla.bench.model_labels import model_labels
 from specla.bench.record import Record
 from specla.bench.validate import show
+from specla.bench.workload_labels import workload_labels, workload_of
 from specla.errors import SpeclaError
 from specla.report.escape import SENTENCE, shown
 from specla.topology import DraftTree
@@ -36,7 +37,8 @@ def choice_lines(record: Record) -> list[str]:
     method = record.method
     asked = record.profile or (None if record.alpha_asked is None else show(record.alpha_asked))
     what = f"{method.verify} + {method.recover}, drafter {method.drafter} {asked or ''}".strip()
-    where = f"{model_labels([record])[0]}, {record.workload}, batch {record.batch}, on {record.device}"
+    names = f"{model_labels([record])[0]}, {workload_labels([workload_of(record)])[0]}"
+    where = f"{names}, batch {record.batch}, on {record.device}"
     text = [
         f"topology=auto, at most {choice.most} nodes",
         *(

@@ -7,6 +7,7 @@ from typing import Any
 from specla.bench.model_labels import model_labels
 from specla.bench.record import SCHEMA, Record
 from specla.bench.summary import build_cell, interval_json
+from specla.bench.workload_labels import workload_labels, workload_of
 from specla.report.change import TIME, CellChange, Difference, Way
 from specla.report.compare import Comparison, Listed
 from specla.report.escape import NAME, SENTENCE, bold, for_markdown, shown, shown_apart
@@ -28,8 +29,8 @@ _WAYS = {
 
 def labels(records: Sequence[Record]) -> dict[int, str]:
     """A name for every record, by its id: the verification, and of all else what tells the records apart."""
-    models = model_labels(records)
-    parts = [_parts(record, model) for record, model in zip(records, models, strict=True)]
+    called = zip(model_labels(records), workload_labels([workload_of(record) for record in records]), strict=True)
+    parts = [_parts(record, *own) for record, own in zip(records, called, strict=True)]
     values = {name: {part[name] for part in parts} - {None} for name in (parts[0] if parts else {})}
     varying = [name for name, found in values.items() if len(found) > 1]
     names = ["verify", *(name for name in varying if name != "verify")]
@@ -44,7 +45,7 @@ def labels(records: Sequence[Record]) -> dict[int, str]:
     return {id(record): told[text] for record, text in zip(records, full, strict=True)}
 
 
-def _parts(record: Record, model: str) -> dict[str, str | None]:
+def _parts(record: Record, model: str, workload: str) -> dict[str, str | None]:
     """By what it says, a word or two; None where it has no say, as a topology has in AR."""
     method, ar, decode = record.method, record.method.is_ar, not record.is_kernel
     alpha = record.alpha_asked
@@ -56,7 +57,7 @@ def _parts(record: Record, model: str) -> dict[str, str | None]:
         "alpha": shown(record.profile or str(alpha).replace(" ", "")) if decode and alpha is not None else None,
         "drafter_cost": None if record.drafter_cost is None else f"cost={record.drafter_cost}",
         "topology": None if ar else method.topology,
-        "workload": shown(record.workload),
+        "workload": shown(workload),
         "batch": f"batch={record.batch}",
         "accepted": None if record.accepted is None else f"accepted={record.accepted}",
         "model": shown(model),

@@ -120,6 +120,8 @@ def category_plot(section: Section, loaded: Loaded, most: int = 4) -> Plot | Non
     lead = data[data.method == best.iloc[0].method].set_index("prompts").speedup
     high, low = lead.idxmax(), lead.idxmin()
     title = f"{best.iloc[0].method} gains most on {high} ({lead[high]:.2f}x), least on {low} ({lead[low]:.2f}x)"
+    if high == low:
+        title = "Speedup by category of prompt"
     note = (
         "Speedup to AR by category of prompt, median and 95 % interval over repeats, for the fastest methods on their "
     )

@@ -147,11 +147,11 @@ def _on_benchmark(loaded: Loaded, cell: Any, part: str) -> Iterable[tuple[Any, I
     differs = setting_differs(cell) + ([] if cell.drafter == "aligned" else [f"drafter {cell.drafter}"])
     whole = Interval(cell.speedup, _or_none(cell.low), _or_none(cell.high), int(cell.n))
     split = loaded.categories[loaded.categories.cell == cell.cell]
-    if cell.workload == workload:
+    if cell.benchmark == workload:
         yield cell, whole, differs
-    elif not workload and split.category.nunique() > 1 and cell.workload not in _SINGLE:
+    elif not workload and split.category.nunique() > 1 and cell.benchmark not in _SINGLE:
         yield cell, whole, [*differs, f"prompts {cell.workload}"]
-    for row in rows_of(split[split.category.isin(categories)]) if cell.workload != workload else ():
+    for row in rows_of(split[split.category.isin(categories)]) if cell.benchmark != workload else ():
         interval = Interval(_or_none(row.speedup), _or_none(row.low), _or_none(row.high), int(row.n))
         yield cell, interval, [*differs, f"prompts {cell.workload}, {row.category}"]
 

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from specla.bench.lines import IS_FOLDER
 from specla.bench.store import CONFIG, ENV, RECORDS
 from specla.errors import SpeclaError
 
@@ -36,6 +37,8 @@ def folder_name(path: Path) -> str:
 def _runs_of(path: Path) -> list[Path]:
     if (path / RECORDS).is_file():
         return [path]
+    if (path / RECORDS).is_dir():
+        raise SpeclaError(f"{path / RECORDS}: {IS_FOLDER}")
     records = path / "records"
     kept = sorted(folder for folder in records.iterdir() if folder.is_dir()) if records.is_dir() else []
     for folder in [path, *kept]:

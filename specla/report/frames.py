@@ -22,7 +22,7 @@ SERIES = (
 LENGTH_SERIES = (*(name for name in SERIES if name not in ("topology", "nodes")), "shape", "asked")
 """The columns that cells of one sweep of draft lengths share."""
 _PLAIN = (
-    *("device", "dtype", "workload", "batch", "group", "command", "nodes", "reason", "why"),
+    *("device", "dtype", "batch", "group", "command", "nodes", "reason", "why"),
     *("near_ties", "worst_tie", "gate_positions", "drafter_cost", "fingerprint"),
 )
 _FIGURES = (
@@ -46,6 +46,8 @@ def cell_row(index: int, record: Record, cell: Cell, run: str, on_cpu: bool) -> 
     info = record.model_info
     row |= {
         "model": cell["model"],
+        "workload": cell["workload"],
+        "benchmark": record.workload,
         "shape_of_model": info.shape if info else None,
         "weights": info.weights if info else "",
         "baseline": method.is_baseline,

@@ -7,6 +7,7 @@ from specla.bench.model_labels import identity_of, model_labels
 from specla.bench.profile import SCHEMA
 from specla.bench.record import Record
 from specla.bench.stats import alpha_by_rank
+from specla.bench.workload_labels import workload_labels, workload_of
 from specla.errors import SpeclaError
 
 LEAST_OFFERED = 30
@@ -28,7 +29,7 @@ def profile_of(records: Iterable[Record], words: Sequence[str]) -> dict[str, Any
         counted = record.decoding is not None and record.counts is not None and record.counts.offered
         if counted and not record.synthetic and set(words) <= set(record.overrides):
             # Strategies that verify the same drafts of the same texts accept the same.
-            key = (record.method.drafter, record.method.topology, record.workload, record.batch, record.sampling)
+            key = (record.method.drafter, record.method.topology, workload_of(record), record.batch, record.sampling)
             found.setdefault((*key, identity_of(record), record.dtype), record)
     if not found:
         asked = f" with {' '.join(words)}" if words else ""
@@ -61,6 +62,6 @@ def _profile(record: Record) -> dict[str, Any]:
         "model": model_labels([record])[0],
         "drafter": record.method.drafter,
         "topology": record.method.topology,
-        "workload": record.workload,
+        "workload": workload_labels([workload_of(record)])[0],
         "temperature": record.sampling.temperature,
     }

@@ -15,8 +15,9 @@ from specla.bench.quoting import path_text
 from specla.bench.settings import IS_PATH, ModelSettings, model_config, paths
 from specla.bench.validate import nearest
 from specla.errors import SpeclaError
-from specla.models.checkpoint import ASSETS, resolve_folder
+from specla.models.checkpoint import resolve_folder
 from specla.models.config import GatedDeltaNetConfig
+from specla.models.folder import ASSETS
 from specla.train.bpe import END_OF_TEXT_ID
 from specla.train.corpus import CorpusOptions, TextSource
 from specla.train.drafter import DrafterOptions

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from specla.errors import SpeclaError, first_line
+from specla.errors import SpeclaError, first_line, naming
 from specla.models.json_file import parse_object
 from specla.models.weights import is_finite
 
@@ -27,7 +27,8 @@ class TrainLog:
             *lines, _ = path.read_bytes().split(b"\n")
             kept = [line for i, line in enumerate(lines, 1) if self._step(line, i) <= resume_step]
         partial = path.with_suffix(".partial")
-        partial.write_bytes(b"".join(line + b"\n" for line in kept))
+        with naming(path):
+            partial.write_bytes(b"".join(line + b"\n" for line in kept))
         os.replace(partial, path)
 
     def _step(self, line: bytes, number: int) -> int:
@@ -42,15 +43,17 @@ class TrainLog:
 
     def write(self, **fields: Any) -> None:
         """Append one line."""
-        with self.path.open("a", encoding="utf-8") as file:
+        with naming(self.path), self.path.open("a", encoding="utf-8") as file:
             file.write(json.dumps(fields) + "\n")
 
 
 def save_checkpoint(path: Path, content: dict[str, Any]) -> None:
     """Write a checkpoint so that a kill at any moment leaves the old one or the new one, whole."""
     partial = path.with_suffix(".partial")
-    torch.save(content, partial)
-    with partial.open("rb") as file:
+    # By a file of Python's, whose errors say what became of the disk.
+    with naming(path), partial.open("wb") as file:
+        torch.save(content, file)
+        file.flush()
         os.fsync(file.fileno())
     os.replace(partial, path)
 

@@ -212,7 +212,7 @@ def test_every_other_pair_is_planned() -> None:
         ("sections=3", "no key 'sections'"),
         ("seed=range(1,200) sampling.temperature=range(0,101)", "20099 combinations, over 20000"),
         ("seed=range(1,100000)", "seed=range(1,100000): 99999 combinations, over 20000"),
-        ("model.path=${nope}", "Interpolation key 'nope' not found"),
+        ("model.path=${nope}", "model.path=${nope}: Interpolation key 'nope' not found"),
     ],
 )
 def test_refusals(words: str, message: str) -> None:

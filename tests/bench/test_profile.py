@@ -33,7 +33,7 @@ def test_what_a_profile_holds(tmp_path: Path) -> None:
         (b'{"schema": 1, "alpha": [[0.6', "damaged, not JSON"),
         (b"[" * 100_000, "damaged, not JSON"),
         (b"\xff\xfe", "not UTF-8 (byte 0)"),
-        (b"[[0.7]]", "no profile, which is a JSON object"),
+        (b"[[0.7]]", "no profile; give a JSON object"),
         (b'{"alpha": [[0.7]]}', "has schema None; this version reads 1"),
         (b'{"schema": 2, "alpha": [[0.7]]}', "has schema 2"),
         (b'{"schema": 1}', "field 'alpha' is missing"),
@@ -58,6 +58,8 @@ def test_files_that_are_none(content: bytes, told: str, tmp_path: Path) -> None:
         plan("bench e2e", ["drafter=oracle", f"drafter.profile={path}"])
     line = str(error.value)
     assert line.startswith(f"drafter.profile={path}") and told in line and "\n" not in line
+    if any(words in told for words in ("damaged", "not UTF-8", "missing", "expected")):
+        assert line.endswith("give a JSON object with 'schema' and 'alpha', as `specla explain profile RUN` writes")
 
 
 def test_files_that_are_not_there(tmp_path: Path) -> None:

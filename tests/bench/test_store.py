@@ -14,6 +14,7 @@ from specla.bench.lines import read_records
 from specla.bench.record import Method, Status, to_json
 from specla.bench.store import RunFolder, newest_run, run_paths, write_atomically
 from specla.errors import SpeclaError
+from specla.report.find import find_runs
 from tests.factory import ENV, decode_record, unmeasured
 
 FINGERPRINT = "0123456789abcdef"
@@ -196,3 +197,14 @@ def test_newest_and_all(tmp_path: Path) -> None:
     (resumed / "summary.json").write_text("{}")
     assert newest_run(tmp_path) == resumed
     (resumed / "summary.json").unlink()
+
+
+def test_a_folder_in_the_place_of_the_records_is_told(tmp_path: Path) -> None:
+    with opened(tmp_path) as run:
+        records = run.path / "records.jsonl"
+    records.unlink()
+    records.mkdir()
+    for look in (lambda: read_records(records), lambda: find_runs([run.path]), lambda: opened(tmp_path)):
+        with pytest.raises(SpeclaError) as error:
+            look()
+        assert str(error.value).startswith(f"{records}: is a folder, not a file of records; ")

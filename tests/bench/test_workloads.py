@@ -11,11 +11,11 @@ from typing import Any
 import datasets
 import pytest
 
+from specla.bench.inputs import check_inputs
 from specla.bench.plan import plan
 from specla.bench.settings import WorkloadSettings
 from specla.bench.workloads import Prompt, load_prompts
 from specla.bench.workloads.base import Chosen, calibration_prompts, choose_prompts, prompts_digest
-from specla.bench.workloads.check import check_prompts
 from specla.errors import SpeclaError
 from specla.models.chat import Turn
 
@@ -234,7 +234,7 @@ def test_data_sets_of_the_hub(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(SpeclaError, match=told):
         choose_prompts(WorkloadSettings(name="dataset", dataset="owner/gone"))
     planned = plan("bench e2e", ["workload=dataset", "workload.dataset=owner/whole", "workload.prompts=null"])
-    assert "1 of 3 rows hold no text" in check_prompts(planned, fetch=True).notes[0]
+    assert "1 of 3 rows hold no text" in check_inputs(planned, fetch=True).notes[0]
     assert asked == [("owner/whole", "main", "test"), ("owner/gone", None, "train"), ("owner/whole", None, "train")]
 
 
@@ -251,7 +251,7 @@ def test_the_digest_covers_turns() -> None:
 
 def test_a_dry_run_opens_what_is_here(tmp_path: Path) -> None:
     def check(words: str) -> tuple[str, ...]:
-        return check_prompts(plan("bench e2e", words.split()), fetch=False).notes
+        return check_inputs(plan("bench e2e", words.split()), fetch=False).notes
 
     (tmp_path / "a.txt").write_text("one\n\ntwo\n")
     with pytest.raises(SpeclaError, match=r"nowhere.jsonl: no such file"):

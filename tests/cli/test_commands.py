@@ -126,7 +126,8 @@ def test_a_full_disk_is_named(run: Run, tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.setattr(os, "fsync", full)
     code, _, err = run("specla bench e2e experiment=smoke")
     assert code == 4
-    assert re.search(r"^specla: runs/bench-e2e-smoke-\w+/\S+: No space left on device$", err, re.MULTILINE), err
+    told = "No space left on device; free space and run the same command again"
+    assert re.search(rf"^specla: runs/bench-e2e-smoke-\w+/\S+: {told}$", err, re.MULTILINE), err
 
 
 @pytest.mark.parametrize("words", ["bench e2e experiment=smoke --out ''", "report --out ''", "report --runs=''"])

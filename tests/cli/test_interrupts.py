@@ -1,6 +1,7 @@
 """Signals that end a command: what is finished is kept, and the exit code says what ended it."""
 
 import json
+import os
 import re
 import signal
 import subprocess
@@ -12,6 +13,7 @@ import pytest
 
 from specla.bench.record import Record
 from specla.bench.store import RunFolder
+from specla.cli.main import _nothing_to_keep
 from specla.engine.decode import Decoding, Step
 from tests.cli.conftest import Run
 from tests.test_interrupt import lose_an_interrupt
@@ -40,7 +42,9 @@ def test_a_signal_ends_a_run_with_its_summary(
         ended, _, err = run("specla bench e2e experiment=smoke")
     finally:
         signal.signal(signal.SIGHUP, hangup)
-    assert ended == code and re.match(r"specla: interrupted( by SIG\w+)?; finished cells", err.splitlines()[-1])
+    where, told = err.splitlines()[-2:]
+    assert ended == code and re.match(r"specla: interrupted( by SIG\w+)?; what was finished is kept", told)
+    assert re.fullmatch(r"runs/bench-e2e-smoke-\w{12}: 0 of \d cells finished", where)
     assert (number.name in err) is (number != signal.SIGINT)
     assert json.loads(next(tmp_path.glob("runs/*/summary.json")).read_text())["status"] == "partial"
 
@@ -100,3 +104,34 @@ def test_an_interrupt_keeps_what_was_finished(tmp_path: Path) -> None:
     summary = json.loads((records.parent / "summary.json").read_text())
     assert summary["status"] == "partial"
     assert "passed" in {cell["status"] for cell in summary["cells"]}
+
+
+def test_ctrl_c_while_modules_are_imported_ends_in_one_line(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    def left(code: int) -> None:
+        raise SystemExit(code)
+
+    monkeypatch.setattr(os, "_exit", left)
+    before = signal.getsignal(signal.SIGINT)
+    with pytest.raises(SystemExit, match="130"), _nothing_to_keep():
+        signal.raise_signal(signal.SIGINT)
+    assert capfd.readouterr().err == "specla: interrupted\n"
+    assert signal.getsignal(signal.SIGINT) is before
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        with _nothing_to_keep():
+            signal.raise_signal(signal.SIGINT)
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.parametrize("words", ["list", "bench e2e --dry-run drafter=ngram", "bench e2e --cfg"])
+def test_what_measures_nothing_has_nothing_to_keep(words: str, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    for name in ("typer.echo", "specla.cli.results.print_plan"):
+        monkeypatch.setattr(name, interrupted)
+    code, _, err = run(f"specla {words}")
+    assert code == 130 and err == "specla: interrupted\n"

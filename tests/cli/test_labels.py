@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from specla.bench.cells import Cell
 from specla.bench.plan import plan
 from specla.cli.labels import Place, drafter_in, place_in, place_labels, place_of
 
@@ -11,6 +12,11 @@ from specla.cli.labels import Place, drafter_in, place_in, place_labels, place_o
 def cell(*overrides: str, **more: Any) -> dict[str, Any]:
     """A decode as a document has it."""
     return {"workload": "heldout", "overrides": list(overrides), "method": {"drafter": "aligned"}, **more}
+
+
+def planned_place(cell: Cell) -> Place:
+    """Of a planned decode, by names alone."""
+    return place_of(cell, "", cell.settings.workload.name)
 
 
 def test_what_all_cells_share_is_not_told() -> None:
@@ -49,10 +55,14 @@ def test_a_plan_and_its_results_call_cells_alike() -> None:
         }
         for one in planned
     ]
-    assert place_labels([place_of(one) for one in planned]) == place_labels([place_in(one) for one in found])
+    assert place_labels([planned_place(one) for one in planned]) == place_labels([place_in(one) for one in found])
     assert [one.drafter_label for one in planned] == [drafter_in(one) for one in found]
     names = list(
-        zip(place_labels([place_of(one) for one in planned]), [one.drafter_label for one in planned], strict=True)
+        zip(
+            place_labels([planned_place(one) for one in planned]),
+            [one.drafter_label for one in planned],
+            strict=True,
+        )
     )
     assert ("heldout (code), T\u00a0=\u00a00.8", "aligned 2048") in names
 

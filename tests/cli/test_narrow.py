@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.table import Table
 
 from specla.cli.narrow import show_table
+from specla.cli.results import console
 
 ROWS = [
     ("tree", "confidence-b4-m1-n16-l8", "heldout (arithmetic), T = 0.8", r"1.57x \[1.54, 1.60]", "2.16", "847 MiB"),
@@ -44,3 +45,12 @@ def test_a_narrow_terminal_gets_a_paragraph_a_row() -> None:
     assert re.search(r"^  speedup \(95 %\) 1\.57x \[1\.54, 1\.60\]", "\n".join(lines), re.MULTILINE)
     assert lines[-2:] == ["sequential_replay chain-l4", "  speedup (95 %) not applicable"]
     assert "───" not in shown(40) and "───" in shown(100)
+
+
+def test_columns_is_heeded_where_stdout_is_no_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdout", io.StringIO())
+    for told, width in (("40", 40), ("", 120), ("wide", 120)):
+        monkeypatch.setenv("COLUMNS", told)
+        assert console().width == width
+    monkeypatch.delenv("COLUMNS")
+    assert console().width == 120

@@ -56,3 +56,39 @@ def test_what_was_made_of_a_file_is_said_and_kept(run: Run, tmp_path: Path) -> N
     assert code == 3 and all(note in text for note in (blank, joined) for text in (err, log.read_text()))
     typed = yaml.safe_load((log.parent / "config.yaml").read_text())
     assert typed["first"]["workload"]["path"] == name
+
+
+def test_a_dry_run_lists_what_is_left_beside_a_bad_file(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "few.txt").write_text("one\ntwo\n")
+    code, out, err = run(
+        "specla bench e2e --dry-run workload=dataset drafter=ngram workload.path=few.txt,missing.txt workload.prompts=1"
+    )
+    assert code == 0 and out and err.startswith("workload.path=missing.txt: no such file")
+    assert err.endswith(": its cells fail\n") and err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("path", "told"),
+    [
+        ("/nope", "model.path=/nope: no such folder"),
+        ("file", "model.path=file: is a file; name the folder that holds config.json"),
+        ("empty", "empty: no config.json; name the folder of a gated delta net checkpoint"),
+        ("damaged", "damaged/config.json: not valid JSON"),
+        ("asset:nope", "model.path=asset:nope: no such bundled model; there are: gdn-mini"),
+    ],
+)
+def test_a_dry_run_refuses_a_model_that_is_not_there(path: str, told: str, run: Run, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "damaged").mkdir()
+    (tmp_path / "damaged" / "config.json").write_text("{")
+    code, out, err = run(f"specla bench e2e --dry-run drafter=ngram model.path={path}")
+    assert (code, out) == (2, "") and err.startswith(f"specla: {told}") and err.count("\n") == 1
+    for drafter in ("ngram", "aligned"):
+        code, out, err = run(f"specla bench e2e --dry-run drafter={drafter} model.path={path},asset:gdn-mini")
+        assert code == 0 and out and err.startswith(told) and err.count(": its cells fail\n") == 1
+
+
+def test_a_dry_run_leaves_a_hub_model_to_the_run(run: Run) -> None:
+    code, out, err = run("specla bench e2e --dry-run drafter=ngram model.path=own/model")
+    assert code == 0 and out and err.startswith("model.path=own/model: no such folder here; a run asks the hub")

@@ -77,3 +77,12 @@ def test_categories_are_not_compared_across_workloads(tmp_path: Path) -> None:
     loaded = load_runs([write_run(tmp_path, apart)])
     (section,) = sections(loaded)
     assert category_plot(section, loaded) is None
+
+
+def test_one_category_gains_neither_most_nor_least(tmp_path: Path) -> None:
+    slow = decode_record(NGRAM, 1.2, categories=("code", "prose"))
+    fast = decode_record(replace(NGRAM, verify="hybrid"), 1.8, workload="dataset", categories=("code",))
+    loaded = load_runs([write_run(tmp_path, [slow, fast])])
+    (section,) = sections(loaded)
+    plot = category_plot(section, loaded)
+    assert plot is not None and plot.title == "Speedup by category of prompt"

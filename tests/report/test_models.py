@@ -10,7 +10,7 @@ from specla.bench.plan import plan
 from specla.bench.record import Lossless, Method, Record
 from specla.bench.summary import build_document
 from specla.cli.results import print_plan, print_results
-from specla.models.checkpoint import ASSETS
+from specla.models.folder import ASSETS
 from specla.report.build import build_report
 from specla.report.load import load_runs
 from specla.report.markdown import report_markdown
@@ -69,10 +69,10 @@ def test_a_dry_run_names_the_model_not_the_option(tmp_path: Path, capsys: pytest
     folder = tmp_path / "mine [red]"
     folder.mkdir()
     shutil.copy(ASSETS / "gdn-mini" / "config.json", folder)
-    print_plan(plan("bench e2e", ["model=gdn-1.3b", "model.path=asset:gdn-mini", "drafter=ngram"]))
+    print_plan(plan("bench e2e", ["model=gdn-1.3b", "model.path=asset:gdn-mini", "drafter=ngram"]), {})
     out = capsys.readouterr().out
     assert "model: gdn-mini (9.5 M)" in out and "gdn-1.3b" not in out
-    print_plan(plan("bench e2e", ["model=gdn-1.3b", f"model.path=asset:gdn-mini,'{folder}'", "drafter=ngram"]))
+    print_plan(plan("bench e2e", ["model=gdn-1.3b", f"model.path=asset:gdn-mini,'{folder}'", "drafter=ngram"]), {})
     out = capsys.readouterr().out
     assert out.count("heldout, mine [red] (9.5 M)") == out.count("heldout, gdn-mini (9.5 M)") == 2
 

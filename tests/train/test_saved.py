@@ -1,6 +1,8 @@
 """What a run goes on from: a checkpoint or a log that no run wrote is refused by name, one cut by a kill is not."""
 
+import errno
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -162,3 +164,15 @@ def test_a_damaged_log_is_named_with_its_line(line: bytes, tmp_path: Path) -> No
     told = str(caught.value)
     assert told.startswith(f"{path}:2: ") and told.endswith("; delete this line, or the log, and go on")
     assert len(path.read_bytes().splitlines()) == 3
+
+
+def test_a_full_disk_is_told_by_the_file(
+    content: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(_: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match="No space") as error:
+        save_checkpoint(tmp_path / "checkpoint.pt", content)
+    assert error.value.filename == str(tmp_path / "checkpoint.pt")

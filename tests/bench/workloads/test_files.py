@@ -318,8 +318,8 @@ def test_any_bytes_are_rows_or_a_line(data: bytes, ending: str) -> None:
 
 def test_reading_imports_no_torch() -> None:
     code = (
-        "import sys\nfrom specla.bench.plan import plan\nfrom specla.bench.workloads.check import check_prompts\n"
+        "import sys\nfrom specla.bench.plan import plan\nfrom specla.bench.inputs import check_inputs\n"
         "words = ['workload=human-eval', 'workload.prompts=164']\n"
-        "check_prompts(plan('bench e2e', words), fetch=False)\nsys.exit('torch' in sys.modules)"
+        "check_inputs(plan('bench e2e', words), fetch=False)\nsys.exit('torch' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

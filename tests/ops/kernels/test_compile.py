@@ -30,8 +30,8 @@ STACK_BYTES: tuple[tuple[str, dict[str, object], int], ...] = (
     ("solve_kernel", {"BT": 64, "BC": 16}, 24),
     ("read_kernel", {"BT": 64, "EXACT": False}, 440),
     ("read_kernel", {"BT": 64, "BR": 128}, 168),
-    # A limit of registers, or tiles that buy a third program on a multiprocessor.
-    ("read_kernel", {"BT": 64}, 120),
+    # A limit of registers, or tiles that buy a third program on a multiprocessor; 8 bytes of it keep lost nodes apart.
+    ("read_kernel", {"BT": 64}, 128),
     # A program has a vocabulary of 32,000 on chip: 32 scores a thread, their probabilities and keys, in 64 registers.
     ("_nucleus_kernel", {"BV": 32768}, 216),
     # A path of more than 64 nodes, from the root to the end of a chain of 128.

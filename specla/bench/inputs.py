@@ -1,18 +1,23 @@
-"""What is looked at of a plan's prompts before anything else is loaded. No torch."""
+"""What is looked at of a plan's prompts and models before anything else is loaded. No torch."""
 
+from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 from specla.bench.cells import Cell, Plan, asked
 from specla.bench.normalise import END_TO_END
-from specla.bench.settings import WorkloadSettings
+from specla.bench.settings import ModelSettings, WorkloadSettings
 from specla.bench.validate import escaped
 from specla.bench.workloads.base import Chosen, calibration_prompts, choose_prompts
 from specla.bench.workloads.shown import listed, quoted
 from specla.bench.workloads.sources import on_hub
 from specla.errors import SpeclaError
+from specla.models.folder import local_folder, read_config
+
+UNSEEN = "no such folder here; a run asks the hub for it, a dry run does not"
 
 
-def check_prompts(plan: Plan, fetch: bool) -> Plan:
+def check_inputs(plan: Plan, fetch: bool) -> Plan:
     """The plan, with what is left out of its prompts among its notes.
 
     Args:
@@ -21,18 +26,19 @@ def check_prompts(plan: Plan, fetch: bool) -> Plan:
             prompts the others hold.
 
     Raises:
-        SpeclaError: what a run of this plan would say of its prompts: a file that is missing or damaged, an unknown
-            column or category, too few prompts. Where other cells have good ones it is a note.
+        SpeclaError: what a run of this plan would say of its prompts or of its models' configurations: a file that is
+            missing or damaged, an unknown column or category, too few prompts. Where other cells have good ones it is
+            a note.
     """
     decodes = [cell for cell in plan.cells if cell.status == "pending" and cell.command == END_TO_END]
-    notes, bad = list[str](), dict[_Set, SpeclaError]()
-    # Most cells of a sweep share their prompts.
-    for chosen in dict.fromkeys(map(_set_of, decodes)):
+    notes, bad = list[str](), dict[_Input, SpeclaError]()
+    # Most cells of a sweep share their inputs.
+    for look, chosen in dict.fromkeys(one for inputs in zip(*map(_inputs_of, decodes), strict=True) for one in inputs):
         try:
-            notes += _notes(chosen, fetch)
+            notes += look(chosen, fetch)
         except SpeclaError as error:
-            bad[chosen] = error
-    if bad and all(_set_of(cell) in bad for cell in asked(decodes)):
+            bad[look, chosen] = error
+    if bad and all(any(one in bad for one in _inputs_of(cell)) for cell in asked(decodes)):
         raise next(iter(bad.values()))
     notes += [f"{error}: its cells fail" for error in bad.values()]
     return replace(plan, notes=(*plan.notes, *dict.fromkeys(notes)))
@@ -40,13 +46,27 @@ def check_prompts(plan: Plan, fetch: bool) -> Plan:
 
 _Set = tuple[WorkloadSettings, int | None]
 """A workload, and how many prompts topology=auto needs besides."""
+_Input = tuple[Callable[[Any, bool], tuple[str, ...]], Any]
+"""How an input is looked at, and which it is."""
 
 
-def _set_of(cell: Cell) -> _Set:
-    return cell.settings.workload, cell.settings.measure.calibration if cell.is_open else None
+def _inputs_of(cell: Cell) -> tuple[_Input, _Input]:
+    calibration = cell.settings.measure.calibration if cell.is_open else None
+    return (_prompt_notes, (cell.settings.workload, calibration)), (_model_notes, cell.settings.model)
 
 
-def _notes(chosen: _Set, fetch: bool) -> tuple[str, ...]:
+def _model_notes(model: ModelSettings, fetch: bool) -> tuple[str, ...]:
+    """What is not looked at of a model. Raises SpeclaError where its folder is none of a checkpoint."""
+    if model.weights == "random" or model.path is None:
+        return ()
+    folder = local_folder(model.path)
+    if folder is None:
+        return () if fetch else (f"model.path={model.path}: {UNSEEN}",)
+    read_config(folder)
+    return ()
+
+
+def _prompt_notes(chosen: _Set, fetch: bool) -> tuple[str, ...]:
     """What is left out of a set of prompts. Raises SpeclaError where it is bad."""
     workload, calibration = chosen
     if on_hub(workload) and not fetch:
