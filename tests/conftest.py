@@ -36,6 +36,12 @@ def _skip(items: list[pytest.Item], marker: str, reason: str) -> None:
             item.add_marker(pytest.mark.skip(reason=reason))
 
 
+@pytest.fixture(autouse=True)
+def usual_width(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tables are as wide as where nobody says otherwise, whatever the shell or a library has exported."""
+    monkeypatch.delenv("COLUMNS", raising=False)
+
+
 @pytest.fixture(autouse=True, scope="session")
 def one_thread() -> None:
     """Tensors of tests are tiny, and threads would wait for each other at every operation. Imports no torch itself."""

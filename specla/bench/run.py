@@ -16,10 +16,10 @@ from specla.bench.cells import Cell, Plan, asked
 from specla.bench.clock import clock_for
 from specla.bench.estimate import does_not_fit, smaller
 from specla.bench.fla_model import obstacle
-from specla.bench.identity import seen_config
 from specla.bench.instruments import Instruments
 from specla.bench.machine import code_digest, device_name, machine_record
 from specla.bench.manifest import PlannedCell
+from specla.bench.obstacles import reflecting_obstacle
 from specla.bench.planned import planned_record
 from specla.bench.profiler import Profiling
 from specla.bench.record import Record, Status
@@ -31,9 +31,6 @@ from specla.bench.summary import Document, build_document
 from specla.bench.trained import known_models
 from specla.errors import SMALLER, MeasurementError, told
 from specla.interrupt import check, unbroken
-
-REFLECTED_NODES = 64
-"""Of a tree whose nodes may all reflect the state."""
 
 
 @dataclass(frozen=True)
@@ -155,17 +152,6 @@ def _refused(cell: Cell, free_bytes: int) -> tuple[Status, str] | None:
         return Status.NOT_APPLICABLE, reason
     reason = does_not_fit(cell, device, dtype_of(cell), free_bytes)
     return (Status.FAILED, reason) if reason else None
-
-
-def reflecting_obstacle(cell: Cell, device: str) -> str:
-    """Why the tree mask's kernels cannot keep a state within the drift bound (`specla.ops.reference`), or nothing."""
-    large = cell.tree.nodes > REFLECTED_NODES and cell.method.verify in ("tree", "auto")
-    if not (large and device.startswith("cuda") and seen_config(cell.settings.model).allow_neg_eigval):
-        return ""
-    return (
-        f"{cell.tree.nodes} nodes under a tree mask, of a model with allow_neg_eigval, drift from the recurrence on a "
-        f"GPU: give up to {REFLECTED_NODES}, or engine.verify=hybrid"
-    )
 
 
 def _with_advice(one: Record, plan: Plan) -> Record:

@@ -16,7 +16,8 @@ from specla.bench.record import Record, from_json, to_json
 from specla.bench.summary import build_cells
 from specla.bench.trained import known_models
 from specla.errors import SpeclaError
-from specla.models.checkpoint import ASSETS, weights_digest
+from specla.models.checkpoint import weights_digest
+from specla.models.folder import ASSETS
 from specla.report.evidence import PUBLISHED_SHAPE
 from tests.factory import MINI, PUBLISHED, ar_record, decode_record, kernel_record
 

@@ -16,9 +16,10 @@ from specla.bench.cells import Cell, Plan
 from specla.bench.instruments import Instruments
 from specla.bench.lines import read_records
 from specla.bench.manifest import read_manifest
+from specla.bench.obstacles import reflecting_obstacle
 from specla.bench.plan import plan
 from specla.bench.record import Lossless, Record, Status, latest
-from specla.bench.run import Observer, RunResult, exit_status, prepare, reflecting_obstacle, run
+from specla.bench.run import Observer, RunResult, exit_status, prepare, run
 from specla.bench.store import RunFolder
 from specla.errors import MeasurementError, SpeclaError
 from specla.report.load import load_runs
