@@ -45,11 +45,14 @@ def is_out_of_memory(error: BaseException) -> bool:
     """Whether there was no memory for something: Python's own error, NumPy's, or one of torch, on a CPU or a GPU."""
     if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
         return True
-    # On a CPU torch has no type for it.
-    return isinstance(error, RuntimeError) and any(words in str(error) for words in _NO_MEMORY)
+    # On a CPU torch has no type for it, and a library that finds no room for its code is one that cannot be imported.
+    return isinstance(error, RuntimeError | ImportError) and any(words in str(error) for words in _NO_MEMORY)
 
 
-_NO_MEMORY = ("can't allocate memory", "not enough memory", "std::bad_alloc", "out of memory")
+_NO_MEMORY = (
+    *("can't allocate memory", "Cannot allocate memory", "not enough memory", "std::bad_alloc", "out of memory"),
+    "failed to map segment",
+)
 
 
 def told(error: BaseException) -> str:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from specla.errors import LONGEST, SpeclaError, first_line, told
+from specla.errors import LONGEST, SpeclaError, first_line, is_out_of_memory, told
 
 
 @pytest.mark.parametrize(
@@ -31,3 +31,16 @@ def test_a_refusal_is_one_line_that_a_terminal_can_print() -> None:
     long = str(SpeclaError("begins " + "x" * 10**6 + " ends"))
     assert len(long) <= LONGEST and long.startswith("begins xxx") and long.endswith("xxx ends") and "[...]" in long
     assert len(str(SpeclaError("\n" * LONGEST))) <= LONGEST
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        RuntimeError("unable to mmap 14890672 bytes from file <model.safetensors>: Cannot allocate memory (12)"),
+        ImportError("_csparsetools.so: failed to map segment from shared object"),
+    ],
+)
+def test_a_limit_of_address_space_is_no_bug(error: Exception) -> None:
+    """Files that are mapped, and libraries that are loaded, under `ulimit -v`."""
+    assert is_out_of_memory(error) and told(error).startswith("out of memory")
+    assert not is_out_of_memory(type(error)("something else"))
