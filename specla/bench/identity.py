@@ -10,11 +10,11 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-import specla
 from specla.bench.normalise import KERNEL_COMMANDS
 from specla.bench.settings import ModelSettings, model_config
 from specla.errors import SpeclaError
 from specla.models.config import GatedDeltaNetConfig
+from specla.models.folder import local_folder, read_config
 from specla.models.json_file import read_object
 
 DIGEST_LETTERS = 12
@@ -101,17 +101,9 @@ def checkpoint_info(folder: Path, digest: str) -> ModelInfo:
     Raises:
         SpeclaError: config.json is missing or damaged.
     """
-    raw, config = _read(folder)
-    return ModelInfo.of(config, _own_name(raw) or folder.resolve().name, digest[:DIGEST_LETTERS])
-
-
-def _read(folder: Path) -> tuple[dict[str, Any], GatedDeltaNetConfig]:
-    file = folder / "config.json"
-    try:
-        raw = read_object(file)
-    except FileNotFoundError:
-        raise SpeclaError(f"{folder}: no config.json; name the folder of a gated delta net checkpoint") from None
-    return raw, GatedDeltaNetConfig.from_hf(raw, str(file))
+    config = read_config(folder)
+    name = _own_name(read_object(folder / "config.json")) or folder.resolve().name
+    return ModelInfo.of(config, name, digest[:DIGEST_LETTERS])
 
 
 def _own_name(raw: Mapping[str, Any]) -> str:
@@ -131,8 +123,9 @@ def seen_info(settings: ModelSettings, seed: int, command: str) -> ModelInfo | N
     if settings.weights == "random":
         return option_info(settings, f"random seed {seed}")
     try:
-        return checkpoint_info(_folder_of(settings.path), "") if settings.path else None
-    except (SpeclaError, OSError, RuntimeError):
+        folder = local_folder(settings.path) if settings.path else None
+        return None if folder is None else checkpoint_info(folder, "")
+    except SpeclaError:
         return None
 
 
@@ -142,16 +135,11 @@ def seen_config(settings: ModelSettings) -> GatedDeltaNetConfig:
     if settings.weights == "random" or not settings.path:
         return model_config(settings)
     try:
-        return _read(_folder_of(settings.path))[1]
-    except (SpeclaError, OSError, RuntimeError):
+        folder = local_folder(settings.path)
+        return model_config(settings) if folder is None else read_config(folder)
+    except SpeclaError:
         # Whoever loads it says what is wrong.
         return model_config(settings)
-
-
-def _folder_of(path: str) -> Path:
-    if path.startswith("asset:"):
-        return Path(specla.__file__).resolve().parent / "assets" / path.removeprefix("asset:")
-    return Path(path).expanduser()
 
 
 def _count(parameters: int) -> str:
