@@ -8,11 +8,14 @@ from specla.bench.cells import Cell, Plan, asked
 from specla.bench.normalise import END_TO_END
 from specla.bench.settings import ModelSettings, WorkloadSettings
 from specla.bench.validate import escaped
-from specla.bench.workloads.base import Chosen, calibration_prompts, choose_prompts
+from specla.bench.workloads.base import Chosen, calibration_prompts, choose_prompts, put_conversations
 from specla.bench.workloads.shown import listed, quoted
 from specla.bench.workloads.sources import on_hub
 from specla.errors import SpeclaError
+from specla.models.chat import read_chat_template
 from specla.models.folder import local_folder, read_config
+from specla.models.look import look_at
+from specla.models.tokenizer import TextTokenizer
 
 UNSEEN = "no such folder here; a run asks the hub for it, a dry run does not"
 
@@ -26,9 +29,9 @@ def check_inputs(plan: Plan, fetch: bool) -> Plan:
             prompts the others hold.
 
     Raises:
-        SpeclaError: what a run of this plan would say of its prompts or of its models' configurations: a file that is
-            missing or damaged, an unknown column or category, too few prompts. Where other cells have good ones it is
-            a note.
+        SpeclaError: what a run of this plan would say of its prompts or of its models: a file is missing or damaged, a
+            column or category unknown, there are too few prompts, a chat template fails at one. Where other cells have
+            good ones it is a note.
     """
     decodes = [cell for cell in plan.cells if cell.status == "pending" and cell.command == END_TO_END]
     notes, bad = list[str](), dict[_Input, SpeclaError]()
@@ -50,19 +53,39 @@ _Input = tuple[Callable[[Any, bool], tuple[str, ...]], Any]
 """How an input is looked at, and which it is."""
 
 
-def _inputs_of(cell: Cell) -> tuple[_Input, _Input]:
+def _inputs_of(cell: Cell) -> tuple[_Input, ...]:
     calibration = cell.settings.measure.calibration if cell.is_open else None
-    return (_prompt_notes, (cell.settings.workload, calibration)), (_model_notes, cell.settings.model)
+    prompts, model = (cell.settings.workload, calibration), cell.settings.model
+    return (_prompt_notes, prompts), (_model_notes, model), (_chat_notes, (prompts, model))
 
 
 def _model_notes(model: ModelSettings, fetch: bool) -> tuple[str, ...]:
-    """What is not looked at of a model. Raises SpeclaError where its folder is none of a checkpoint."""
+    """What is not looked at of a model, and what is to be said of its tokenizer. Raises SpeclaError where it is bad.
+
+    A run leaves the weights and the tokenizer to whoever loads them next.
+    """
     if model.weights == "random" or model.path is None:
         return ()
     folder = local_folder(model.path)
     if folder is None:
         return () if fetch else (f"model.path={model.path}: {UNSEEN}",)
-    read_config(folder)
+    config = read_config(folder)
+    if fetch:
+        return ()
+    look_at(folder)
+    return TextTokenizer(folder, config).notes
+
+
+def _chat_notes(chosen: tuple[_Set, ModelSettings], fetch: bool) -> tuple[str, ...]:
+    """Nothing. Raises SpeclaError where the model's chat template is damaged, or fails at one of the prompts."""
+    (workload, calibration), model = chosen
+    folder = None if model.weights == "random" or model.path is None else local_folder(model.path)
+    chat = None if folder is None else read_chat_template(folder)
+    if chat is None or (on_hub(workload) and not fetch):
+        return ()
+    prompts = choose_prompts(workload).prompts
+    others = [] if calibration is None else calibration_prompts(workload, calibration, prompts)
+    put_conversations([*prompts, *others], chat, workload)
     return ()
 
 

@@ -2,7 +2,7 @@
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 
 import torch
@@ -10,7 +10,7 @@ import torch
 from specla.bench.normalise import KERNEL_COMMANDS
 from specla.bench.settings import DrafterSettings, ModelSettings, Settings, model_config
 from specla.bench.trained import model_folder, model_identity, read_drafter
-from specla.bench.workloads.base import Prompt, load_prompts, prompts_digest
+from specla.bench.workloads.base import Prompt, load_prompts, prompts_digest, put_conversations
 from specla.drafters.base import NoDrafter
 from specla.drafters.device import NoDrafts
 from specla.drafters.network import AlignedNetwork
@@ -19,17 +19,12 @@ from specla.engine.device import DeviceDecoding, How
 from specla.engine.recovery import Recovery
 from specla.errors import SpeclaError
 from specla.models.chat import ChatTemplate, read_chat_template
-from specla.models.checkpoint import (
-    checkpoint_notes,
-    load_model,
-    random_model,
-    resolve_folder,
-    weights_digest,
-)
+from specla.models.checkpoint import load_model, random_model, resolve_folder, weights_digest
 from specla.models.drafter import DrafterConfig
 from specla.models.drafter_checkpoint import drafter_digest, random_drafter
 from specla.models.folder import read_config
 from specla.models.gated_deltanet import GatedDeltaNetLM
+from specla.models.look import checkpoint_notes
 from specla.models.tokenizer import ByteTokenizer, TextTokenizer, Tokenizer
 from specla.ops.sampling import Sampling
 from specla.ops.verify import get_verify
@@ -72,7 +67,7 @@ class Target:
         model: ready for inference.
         tokenizer: of its checkpoint.
         digest: of the weights.
-        notes: what of the checkpoint was left unread, a line each, for the user's log.
+        notes: what of the checkpoint was left unread and what its tokenizer cannot, a line each, for the user's log.
         chat: the template that its conversations are put by, if it has one.
     """
 
@@ -94,7 +89,7 @@ def load_target(settings: ModelSettings, dtype: torch.dtype, device: str, seed: 
         return Target(random_model(config, dtype, device, seed), ByteTokenizer(config), digest)
     folder = model_folder(settings)
     tokenizer = TextTokenizer(folder, read_config(folder))
-    model, notes = load_model(folder, dtype, device), tuple(checkpoint_notes(folder))
+    model, notes = load_model(folder, dtype, device), (*checkpoint_notes(folder), *tokenizer.notes)
     return Target(model, tokenizer, weights_digest(folder), notes, read_chat_template(folder))
 
 
@@ -143,7 +138,7 @@ class Subject:
         self._ar: DeviceDecoding | None = None
         self.sampling = Sampling(settings.sampling.temperature, settings.sampling.top_p, settings.seed)
         given = list(prompts) if prompts is not None else load_prompts(settings.workload)
-        self.prompts = [self._put(prompt) for prompt in given]
+        self.prompts = put_conversations(given, target.chat, settings.workload)
         self._cut = 0
         self._ids = [self._encoded(prompt) for prompt in self.prompts]
         assert settings.workload.max_new_tokens is not None
@@ -221,15 +216,6 @@ class Subject:
         if chat is not None:
             how = f"put together by the chat template of {chat.file}"
         return (f"workload={self.settings.workload.name}: turns are {how}",)
-
-    def _put(self, prompt: Prompt) -> Prompt:
-        """A prompt, its text that of the model's chat template where it is a conversation: so a digest covers both."""
-        if self.target.chat is None or not prompt.turns:
-            return prompt
-        try:
-            return replace(prompt, text=self.target.chat.render(prompt.turns))
-        except SpeclaError as problem:
-            raise SpeclaError(f"workload={self.settings.workload.name}: prompt {prompt.id[:60]!r}: {problem}") from None
 
     def _encoded(self, prompt: Prompt) -> list[int]:
         """The last `prompt_tokens` tokens of a prompt."""

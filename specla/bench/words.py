@@ -48,7 +48,7 @@ def read_words(texts: Iterable[str], composer: Composer) -> dict[str, Word]:
     for text in texts:
         if text != text.encode(errors="replace").decode():
             raise SpeclaError(f"{printable(text)}: not UTF-8; rename what it names")
-        word = _read(text.strip(), composer)
+        word = _read(text.lstrip(), composer)
         if word.key in words:
             raise SpeclaError(f"{text}: '{word.key}' is given twice; keep one, or sweep as in {word.key}=a,b")
         words[word.key] = word

@@ -1,20 +1,27 @@
-"""Conversations as a checkpoint's own chat template puts them, rendered by `transformers` in its sandbox.
+"""Conversations as a checkpoint's own chat template puts them, in a process of their own, see `chat_process`.
 
-A template is remote data: whatever goes wrong in one is one line. No torch.
+A template is a program from elsewhere: whatever goes wrong in one, endless loops among it, is one line. No torch.
 """
 
 import json
+import signal
+import subprocess
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from specla.errors import SpeclaError, first_line
+from specla.errors import MeasurementError, SpeclaError, first_line
+from specla.models.plain_file import size_of
 
 TEMPLATE_FILE, CONFIG_FILE = "chat_template.jinja", "tokenizer_config.json"
 USER = "user"
 MOST_BYTES = 16 << 20
 """Of a file with a template, and of what a template makes of a conversation."""
+MOST_SECONDS = 5.0
+"""Of processor time for one conversation: those of a thousand turns take a hundredth."""
+_PROCESS = Path(__file__).with_name("chat_process.py")
 _TOKENS = ("bos_token", "eos_token", "unk_token", "pad_token", "sep_token", "cls_token", "mask_token")
 """Special tokens of CONFIG_FILE that templates name."""
 
@@ -46,29 +53,49 @@ class ChatTemplate:
     text: str = field(repr=False)
     tokens: tuple[tuple[str, str], ...] = ()
 
-    def render(self, turns: Sequence[Turn]) -> str:
-        """The text of a conversation, up to where the model is to answer.
+    def render(self, conversations: Sequence[tuple[str, Sequence[Turn]]], seconds: float = MOST_SECONDS) -> list[str]:
+        """The texts of conversations, up to where the model is to answer.
+
+        Args:
+            conversations: each with what a message calls it.
+            seconds: of processor time that one may take.
 
         Raises:
-            SpeclaError: the template is damaged, refuses these turns, or makes more than MOST_BYTES of them.
+            SpeclaError: the template is damaged, refuses a conversation, takes too long or too much memory over one, or
+                makes more than MOST_BYTES of it.
+            MeasurementError: this machine ended the process that applies it.
         """
-        # Loaded for conversations alone.
-        from transformers.utils.chat_template_utils import render_jinja_template
+        asked = {"template": self.text, "tokens": dict(self.tokens), "seconds": seconds, "bytes": MOST_BYTES}
+        talks = [[{"role": turn.role, "content": turn.text} for turn in turns] for _, turns in conversations]
+        done = subprocess.run(
+            # Without -P the script's own folder would be searched for modules first.
+            [sys.executable, "-P", str(_PROCESS)],
+            input="".join(json.dumps(line) + "\n" for line in (asked, *talks)),
+            capture_output=True,
+            encoding="utf-8",
+            check=False,
+        )
+        answers = [json.loads(line) for line in done.stdout.split("\n") if line.endswith("}")]
+        texts = [answer["text"] for answer in answers if "text" in answer]
+        if len(texts) <= len(talks):
+            # The first answer is about the template itself.
+            name = f"{conversations[len(texts) - 1][0]}: " if texts else ""
+            raise self._failed(name, answers, done, seconds)
+        return texts[1:]
 
-        messages = [{"role": turn.role, "content": turn.text} for turn in turns]
-        try:
-            tokens: dict[str, Any] = dict(self.tokens)
-            texts: Any = render_jinja_template(
-                [messages], chat_template=self.text, add_generation_prompt=True, **tokens
-            )
-            text = str(texts[0][0])
-            text.encode()
-        except Exception as error:  # a template may raise anything that Python does
-            reason = " ".join(f"{type(error).__name__}: {first_line(error)}".split())[:200]
-            raise SpeclaError(f"{self.file}: the chat template cannot be applied ({reason})") from None
-        if len(text) > MOST_BYTES:
-            raise SpeclaError(f"{self.file}: the chat template makes {len(text):,} characters of a conversation")
-        return text
+    def _failed(
+        self, name: str, answers: list[dict[str, str]], done: subprocess.CompletedProcess[str], seconds: float
+    ) -> SpeclaError | MeasurementError:
+        """What to say of a conversation, or the template itself, that the process gave no text for."""
+        what = f"{name}{self.file}: the chat template cannot be applied"
+        if answers and "error" in answers[-1]:
+            return SpeclaError(f"{what} ({' '.join(answers[-1]['error'].split())[:300]})")
+        if done.returncode == -signal.SIGPROF:
+            return SpeclaError(f"{what} (it takes over {seconds:g} s of processor time); correct it")
+        if done.returncode in (-signal.SIGSEGV, -signal.SIGABRT):
+            return SpeclaError(f"{what} (its process ended with {signal.Signals(-done.returncode).name})")
+        said = (done.stderr.strip() or f"exit code {done.returncode}").splitlines()[-1][:200]
+        return MeasurementError(f"{what}: its process was ended ({said})")
 
 
 def read_chat_template(folder: Path) -> ChatTemplate | None:
@@ -80,7 +107,7 @@ def read_chat_template(folder: Path) -> ChatTemplate | None:
     config = _config(folder / CONFIG_FILE)
     tokens = tuple((name, token) for name in _TOKENS if (token := _token(config.get(name))) is not None)
     file = folder / TEMPLATE_FILE
-    if file.is_file():
+    if size_of(file) is not None:
         return ChatTemplate(str(file), _text(file), tokens)
     found, file = config.get("chat_template"), folder / CONFIG_FILE
     if isinstance(found, list):
@@ -94,7 +121,7 @@ def read_chat_template(folder: Path) -> ChatTemplate | None:
 
 
 def _config(file: Path) -> dict[str, Any]:
-    if not file.is_file():
+    if size_of(file) is None:
         return {}
     try:
         read = json.loads(_text(file))

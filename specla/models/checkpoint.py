@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -14,29 +13,16 @@ from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntry
 from torch import Tensor
 
 from specla.errors import SpeclaError, first_line
-from specla.models.config import DEFAULTS, GatedDeltaNetConfig
+from specla.models.config import GatedDeltaNetConfig
 from specla.models.folder import local_folder, read_config
 from specla.models.gated_deltanet import GatedDeltaNetLM
-from specla.models.json_file import read_object
-from specla.models.weights import (
-    FLOATS,
-    Stored,
-    read_tensors,
-    require_finite,
-    require_fit,
-    shapes_of,
-    stored_tensors,
-    unread_files,
-    weight_files,
-)
+from specla.models.look import EMBEDDINGS, HEAD, LAYER, early_skips, left_out
+from specla.models.shards import FLOATS, Stored, stored_tensors, weight_files
+from specla.models.weights import read_tensors, require_finite, require_fit, shapes_of
 
 SHARD_SIZE = "15MB"
 # Their exponentials decide how long the state remembers: they stay float32 in every dtype, on disk and in memory.
 _ALWAYS_FLOAT32 = ("A_log", "dt_bias")
-_EMBEDDINGS, _HEAD = "model.embeddings.weight", "lm_head.weight"
-_LAYER = re.compile(r"model\.layers\.(0|[1-9][0-9]{0,9})\.(.+)")
-# Keys that decide the shapes of weights and that not every config.json has.
-_SIZES = ("vocab_size", "hidden_size", "num_hidden_layers", "num_heads", "head_dim", "expand_v")
 
 
 def resolve_folder(path: str, dial: str = "model.path") -> Path:
@@ -59,21 +45,6 @@ def resolve_folder(path: str, dial: str = "model.path") -> Path:
         raise SpeclaError(f"{dial}={path}: no such folder, and the hub did not give it ({reason})") from None
 
 
-def checkpoint_notes(folder: Path) -> list[str]:
-    """What of a checkpoint that can be loaded is left unread, a line each."""
-    config, found, notes = read_config(folder), stored_tensors(folder), []
-    if unused := _early_skips(config, found):
-        notes.append(
-            f"{folder}: attn.D of {len(unused)} layers is not read: early versions of flash-linear-attention stored it "
-            "and never used it"
-        )
-    if unread := unread_files(folder):
-        notes.append(f"{folder}: {', '.join(unread)[:200]} not read: no index names it")
-    if "auto_map" in read_object(folder / "config.json"):
-        notes.append(f"{folder}: the code that auto_map of config.json names is never run")
-    return notes
-
-
 def load_model(folder: Path, dtype: torch.dtype, device: torch.device | str = "cpu") -> GatedDeltaNetLM:
     """Load a checkpoint, ready for inference.
 
@@ -81,21 +52,21 @@ def load_model(folder: Path, dtype: torch.dtype, device: torch.device | str = "c
         SpeclaError: a file is missing or damaged, or weights do not fit the configuration or are not finite.
     """
     config, found = read_config(folder), stored_tensors(folder)
-    for name in _early_skips(config, found):
+    for name in early_skips(config, found):
         del found[name]
-    head = found.pop(_HEAD) if config.tie_word_embeddings and _HEAD in found else None
-    require_fit(ModelShapes(config, str(folder / "config.json")), found, folder, _left_out(folder))
+    head = found.pop(HEAD) if config.tie_word_embeddings and HEAD in found else None
+    require_fit(ModelShapes(config, str(folder / "config.json")), found, folder, left_out(folder))
     cast: dict[str, Tensor] = {}
     for name, tensor in read_tensors(found):
         cast[name] = _cast(name, tensor, dtype).to(device)
         require_finite(name, tensor, cast[name], str(folder))
     if head is not None:
-        _require_tied(head, dict(read_tensors({_EMBEDDINGS: found[_EMBEDDINGS]}))[_EMBEDDINGS], folder)
+        _require_tied(head, dict(read_tensors({EMBEDDINGS: found[EMBEDDINGS]}))[EMBEDDINGS], folder)
     # Every weight is there by now, so that the model is no larger than its files.
     with torch.device("meta"):
         model = GatedDeltaNetLM(config)
     if config.tie_word_embeddings:
-        cast[_HEAD] = cast[_EMBEDDINGS]
+        cast[HEAD] = cast[EMBEDDINGS]
     model.load_state_dict(cast, assign=True)
     if config.tie_word_embeddings:
         model.lm_head.weight = model.model.embeddings.weight
@@ -109,13 +80,13 @@ class ModelShapes(Mapping[str, tuple[int, ...]]):
         self._layers = config.num_hidden_layers
         shapes = shapes_of(lambda: GatedDeltaNetLM(replace(config, num_hidden_layers=1)), where)
         if config.tie_word_embeddings:
-            del shapes[_HEAD]
+            del shapes[HEAD]
         first = "model.layers.0."
         self._layer = {name.removeprefix(first): shape for name, shape in shapes.items() if name.startswith(first)}
         self._around = {name: shape for name, shape in shapes.items() if not name.startswith(first)}
 
     def __getitem__(self, name: str) -> tuple[int, ...]:
-        layer = _LAYER.fullmatch(name)
+        layer = LAYER.fullmatch(name)
         if layer is None:
             return self._around[name]
         if int(layer[1]) >= self._layers:
@@ -131,26 +102,11 @@ class ModelShapes(Mapping[str, tuple[int, ...]]):
         return len(self._around) + self._layers * len(self._layer)
 
 
-def _early_skips(config: GatedDeltaNetConfig, found: Mapping[str, Stored]) -> list[str]:
-    """Names of attn.D, a number a head in every layer, which the first layers of flash-linear-attention held unused."""
-    names = [name for name, stored in found.items() if name.endswith(".attn.D") and stored.shape == (config.num_heads,)]
-    layers = {layer[1] for name in names if (layer := _LAYER.fullmatch(name)) is not None and layer[2] == "attn.D"}
-    whole = len(names) == len(layers) == config.num_hidden_layers
-    return names if whole and all(int(layer) < config.num_hidden_layers for layer in layers) else []
-
-
-def _left_out(folder: Path) -> str:
-    """What to say where weights do not fit: the sizes that config.json leaves out, and their defaults."""
-    raw = read_object(folder / "config.json")
-    taken = ", ".join(f"{name} ({DEFAULTS[name]} by default)" for name in _SIZES if name not in raw)
-    return f"; it leaves out {taken}: add what differs" if taken else ""
-
-
 def _require_tied(head: Stored, embeddings: Tensor, folder: Path) -> None:
-    ((_, weight),) = read_tensors({_HEAD: head})
+    ((_, weight),) = read_tensors({HEAD: head})
     if head.dtype not in FLOATS or weight.shape != embeddings.shape or not torch.equal(weight, embeddings):
         raise SpeclaError(
-            f"{folder}: tie_word_embeddings=true, but {_HEAD} is not {_EMBEDDINGS}; correct config.json or the weights"
+            f"{folder}: tie_word_embeddings=true, but {HEAD} is not {EMBEDDINGS}; correct config.json or the weights"
         )
 
 

@@ -20,7 +20,9 @@ from specla.errors import SpeclaError
 from specla.models.config import MOST
 from specla.models.drafter import AlignedNet, DrafterConfig
 from specla.models.json_file import read_object
-from specla.models.weights import headers, read_tensors, require_finite, require_fit, shapes_of
+from specla.models.plain_file import size_of
+from specla.models.shards import headers
+from specla.models.weights import read_tensors, require_finite, require_fit, shapes_of
 from specla.models.whole_folder import whole_folder
 
 KIND, FORMAT = "specla-aligned-drafter", 1
@@ -160,7 +162,7 @@ def _value(raw: Mapping[str, Any], name: str, kind: type[_Kind], folder: Path) -
 
 
 def _require_file(file: Path, digest: str) -> None:
-    if not file.is_file():
+    if size_of(file) is None:
         raise SpeclaError(f"{file}: is missing; the folder is incomplete, train the drafter again")
     if _sha256(file) != digest:
         raise SpeclaError(f"{file}: is not the file that config.json was written with, perhaps cut short; get it again")

@@ -1,11 +1,11 @@
 """JSON files from elsewhere: looked at before they are read, and read as what they say or not at all."""
 
 import json
-import stat
 from pathlib import Path
 from typing import Any
 
 from specla.errors import SpeclaError
+from specla.models.plain_file import size_of
 
 MOST_BYTES = 64 << 20
 """Of one file: the index of the largest models takes a tenth of it."""
@@ -18,15 +18,13 @@ def read_object(file: Path) -> dict[str, Any]:
         FileNotFoundError: there is no such file.
         SpeclaError: it is no plain file, too large or too deep, not JSON, no object, or has a key twice.
     """
+    size = size_of(file)
+    if size is None:
+        raise FileNotFoundError(file)
+    if size > MOST_BYTES:
+        raise SpeclaError(f"{file}: {size:,} bytes; no such file is larger than {MOST_BYTES:,}")
     try:
-        kind = file.stat()
-        if not stat.S_ISREG(kind.st_mode):
-            raise SpeclaError(f"{file}: is not a plain file")
-        if kind.st_size > MOST_BYTES:
-            raise SpeclaError(f"{file}: {kind.st_size:,} bytes; no such file is larger than {MOST_BYTES:,}")
         return parse_object(file.read_bytes(), str(file))
-    except FileNotFoundError:
-        raise
     except OSError as problem:
         raise SpeclaError(f"{file}: cannot be read ({problem.strerror or problem})") from None
 

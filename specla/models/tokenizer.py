@@ -11,6 +11,12 @@ from tokenizers import Tokenizer as LibraryTokenizer
 from specla.errors import SpeclaError, first_line
 from specla.models.config import GatedDeltaNetConfig
 from specla.models.json_file import MOST_BYTES
+from specla.models.plain_file import size_of
+
+_SAMPLE = "The cat sat on 2 mats, and so did the dog."
+"""Whose tokens any tokenizer of English text puts together to the same text."""
+_FEW = 0.9
+"""The share of a model's vocabulary that its tokenizer has: models pad theirs by a few per cent at most."""
 
 
 class Tokenizer(Protocol):
@@ -60,13 +66,31 @@ class TextTokenizer:
     """
 
     def __init__(self, folder: Path, config: GatedDeltaNetConfig) -> None:
-        self._file = folder / "tokenizer.json"
+        self._file, self._vocabulary = folder / "tokenizer.json", config.vocab_size
         self._tokenizer = read_tokenizer(self._file, config.vocab_size)
 
     @property
     def digest(self) -> str:
         """sha256 of what was read, without what was switched off."""
         return hashlib.sha256(self._tokenizer.to_str().encode()).hexdigest()
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What shows that it may be another model's, a line each: too few tokens, or a text that comes back changed."""
+        notes, held = [], self._tokenizer.get_vocab_size(with_added_tokens=True)
+        if held < _FEW * self._vocabulary:
+            notes.append(
+                f"{self._file}: has {held:,} tokens, the model {self._vocabulary:,}: the others have no text; is it "
+                "this model's?"
+            )
+        try:
+            back = self.decode(self.encode(_SAMPLE))
+        except SpeclaError as problem:
+            return (*notes, f"{problem}: {_SAMPLE!r}")
+        if back.strip() != _SAMPLE:
+            why = " (it has no decoder)" if self._tokenizer.decoder is None else ""
+            notes.append(f"{self._file}: does not give a text back{why}: {_SAMPLE!r} becomes {back[:100]!r}")
+        return tuple(notes)
 
     def encode(self, text: str) -> list[int]:
         """Token ids of a text; special tokens are not added. Raises SpeclaError where the tokenizer has none for it."""
@@ -92,9 +116,10 @@ def read_tokenizer(file: Path, vocab_size: int) -> LibraryTokenizer:
     Raises:
         SpeclaError: there is no such file, it is damaged, or has tokens that the model does not have.
     """
-    if not file.is_file():
+    size = size_of(file)
+    if size is None:
         raise SpeclaError(f"{file.parent}: no tokenizer.json; put the model's tokenizer beside its weights")
-    if file.stat().st_size > MOST_BYTES:
+    if size > MOST_BYTES:
         raise SpeclaError(f"{file}: larger than {MOST_BYTES:,} bytes, as no tokenizer is")
     with _told(file, "cannot be read"):
         tokenizer = LibraryTokenizer.from_file(str(file))

@@ -76,7 +76,7 @@ def checkpoint(data: bytes) -> None:
 
 def checkpoint_index(data: bytes) -> None:
     """The index of a checkpoint's shards: no file outside of the folder is named."""
-    from specla.models.checkpoint import weight_files
+    from specla.models.shards import weight_files
 
     with _folder({"model.safetensors.index.json": data, "model.safetensors": b""}) as folder:
         for file in weight_files(folder):

@@ -14,17 +14,12 @@ from tokenizers import Tokenizer as LibraryTokenizer
 from tokenizers.models import WordLevel
 
 from specla.errors import SpeclaError
-from specla.models.checkpoint import (
-    checkpoint_notes,
-    load_model,
-    read_config,
-    resolve_folder,
-    save_model,
-    weight_files,
-    weights_digest,
-)
+from specla.models.checkpoint import load_model, resolve_folder, save_model, weights_digest
 from specla.models.config import DEFAULTS, GatedDeltaNetConfig
+from specla.models.folder import read_config
 from specla.models.gated_deltanet import GatedDeltaNetLM
+from specla.models.look import checkpoint_notes, look_at
+from specla.models.shards import weight_files
 from specla.models.tokenizer import TextTokenizer
 from tests.models.cases import raw_model, tiny_config, tiny_model, tokens
 

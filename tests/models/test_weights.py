@@ -15,7 +15,8 @@ from safetensors.torch import load_file, save_file
 
 from specla.errors import SpeclaError
 from specla.models.checkpoint import load_model, save_model, weights_digest
-from specla.models.weights import INDEX, is_finite, require_finite, stored_tensors, weight_files
+from specla.models.shards import INDEX, stored_tensors, weight_files
+from specla.models.weights import is_finite, require_finite
 from tests.models.cases import raw_model
 
 NAME = "model.layers.1.attn.q_proj.weight"

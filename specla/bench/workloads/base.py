@@ -4,12 +4,12 @@ import hashlib
 import json
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from specla.bench.settings import WorkloadSettings
 from specla.bench.workloads.shown import listed, quoted
 from specla.errors import SpeclaError
-from specla.models.chat import Turn
+from specla.models.chat import ChatTemplate, Turn
 
 
 @dataclass(frozen=True)
@@ -86,6 +86,19 @@ def calibration_prompts(settings: WorkloadSettings, count: int, measured: Sequen
             f"prompts of workload={settings.name}{of}; lower it or workload.prompts"
         )
     return free[:wanted]
+
+
+def put_conversations(prompts: Sequence[Prompt], chat: ChatTemplate | None, settings: WorkloadSettings) -> list[Prompt]:
+    """The prompts, the text of each conversation that of the model's chat template: so a digest covers both.
+
+    Raises:
+        SpeclaError: the template is damaged, or fails at one of them.
+    """
+    talks = [(f"workload={settings.name}: prompt {one.id[:60]!r}", one.turns) for one in prompts if one.turns]
+    if chat is None or not talks:
+        return list(prompts)
+    texts = iter(chat.render(talks))
+    return [replace(one, text=next(texts)) if one.turns else one for one in prompts]
 
 
 def prompts_digest(prompts: Sequence[Prompt]) -> str:
