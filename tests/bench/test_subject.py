@@ -69,7 +69,7 @@ def test_the_digest_covers_the_template_where_it_matters() -> None:
 def test_a_template_that_refuses_a_prompt_names_it() -> None:
     refusing = ChatTemplate("FOLDER/x.jinja", "{{ raise_exception('roles must alternate') }}")
     with pytest.raises(
-        SpeclaError, match=r"^workload=heldout: prompt 'talk': FOLDER/x.jinja: .*roles must alternate\)$"
+        SpeclaError, match=r"^workload=heldout: prompt 'talk': FOLDER/x.jinja: .*roles must alternate, line 1\)$"
     ):
         subject(refusing, TALK)
 

@@ -18,7 +18,7 @@ from specla.models.checkpoint import load_model, resolve_folder, save_model, wei
 from specla.models.config import DEFAULTS, GatedDeltaNetConfig
 from specla.models.folder import read_config
 from specla.models.gated_deltanet import GatedDeltaNetLM
-from specla.models.look import checkpoint_notes, look_at
+from specla.models.look import checkpoint_notes
 from specla.models.shards import weight_files
 from specla.models.tokenizer import TextTokenizer
 from tests.models.cases import raw_model, tiny_config, tiny_model, tokens
