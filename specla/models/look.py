@@ -30,9 +30,9 @@ def look_at(folder: Path) -> None:
         found.pop(name, None)
     hint = left_out(folder)
     if EMBEDDINGS not in found:
+        unknown = sorted(name for name in found if name != HEAD and not name.startswith("model."))
         raise SpeclaError(
-            f"{folder}: no weight {EMBEDDINGS!r}{misnamed(EMBEDDINGS, sorted(found))}; config.json does not fit the "
-            f"weights{hint}"
+            f"{folder}: no weight {EMBEDDINGS!r}{misnamed(EMBEDDINGS, unknown)}; config.json does not fit the weights{hint}"
         )
     shape, wanted = found[EMBEDDINGS].shape, (config.vocab_size, config.hidden_size)
     if shape != wanted:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -118,9 +119,11 @@ def test_a_template_loads_neither_specla_nor_torch(tmp_path: Path, monkeypatch: 
     monkeypatch.chdir(tmp_path)
     (tmp_path / "jinja2.py").write_text("raise SystemExit(3)")
     assert put(ChatTemplate("x", "a")) == "a"
-    code = f"import runpy, sys; sys.argv = ['x']; runpy.run_path({str(chat._PROCESS)!r}, run_name='x'); "
-    loaded = os.popen(f'{sys.executable} -c "{code} print(sorted(sys.modules))"').read()
-    assert "jinja2" in loaded and not any(f"'{name}'" in loaded for name in ("torch", "specla", "transformers"))
+    code = f"import runpy, sys; runpy.run_path({str(chat._PROCESS)!r}, run_name='x'); print(*sys.modules)"
+    loaded = subprocess.run(
+        [sys.executable, "-I", "-c", code], capture_output=True, text=True, check=True
+    ).stdout.split()
+    assert "jinja2" in loaded and not {"torch", "specla", "transformers"} & set(loaded)
 
 
 @pytest.mark.slow

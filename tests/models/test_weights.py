@@ -106,13 +106,13 @@ def renamed(folder: Path, name: Callable[[str], str]) -> None:
     [
         (
             lambda name: name.removeprefix("model."),
-            "but 'embeddings.weight' and 29 more of no such network: the names lack 'model.'",
+            "but 'embeddings.weight' and 37 more of no such network: the names lack 'model.'",
         ),
         (
             lambda name: f"net.{name}",
-            "but 'net.lm_head.weight' and 30 more of no such network: the names begin with 'net.'",
+            "but 'net.lm_head.weight' and 38 more of no such network: the names begin with 'net.'",
         ),
-        (lambda name: name.upper(), "but 'LM_HEAD.WEIGHT' and 30 more of no such network; config.json does not fit"),
+        (lambda name: name.upper(), "but 'LM_HEAD.WEIGHT' and 38 more of no such network; config.json does not fit"),
     ],
 )
 def test_weights_by_other_names_are_told_with_them(name: Callable[[str], str], told: str, whole: Path) -> None:
