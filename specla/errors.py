@@ -7,6 +7,7 @@ from pathlib import Path
 
 SMALLER = "use a smaller batch, tree or model"
 """What helps where memory is short."""
+NO_THREADS = "no more threads can be started (ulimit -u, ulimit -v)"
 
 
 class SpeclaError(Exception):
@@ -49,6 +50,11 @@ def is_out_of_memory(error: BaseException) -> bool:
     return isinstance(error, RuntimeError | ImportError) and any(words in str(error) for words in _NO_MEMORY)
 
 
+def is_out_of_threads(error: BaseException) -> bool:
+    """Whether this process may start no thread, by Python's own error for it."""
+    return isinstance(error, RuntimeError) and "can't start new thread" in str(error)
+
+
 _NO_MEMORY = (
     *("can't allocate memory", "Cannot allocate memory", "not enough memory", "std::bad_alloc", "out of memory"),
     "failed to map segment",
@@ -61,6 +67,8 @@ def told(error: BaseException) -> str:
         asked = re.search(r"allocate (\d+) bytes", str(error))
         size = f" ({int(asked[1]) / 2**30:.1f} GiB more were asked for)" if asked else ""
         return f"out of memory{size}: {SMALLER}"
+    if is_out_of_threads(error):
+        return f"{NO_THREADS}: raise the limit, or give threads=1"
     name, line = type(error).__name__, first_line(error)
     return line if line == name else f"{name}: {line}"
 

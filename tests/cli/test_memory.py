@@ -1,5 +1,6 @@
 """Cells that the memory does not hold, before they run and while they do."""
 
+import importlib
 import json
 from collections.abc import Callable
 
@@ -7,6 +8,7 @@ import numpy as np
 import pytest
 
 from specla.engine.decode import Decoding, Step
+from specla.errors import NO_THREADS, MeasurementError
 from tests.cli.conftest import Run
 
 RANDOM = "model=gdn-tiny model.weights=random workload.max_new_tokens=4 measure.repeats=1 threads=1"
@@ -67,3 +69,27 @@ def test_a_model_that_the_memory_does_not_hold_is_no_bug(
     code, _, err = run(f"specla bench e2e {RANDOM}")
     assert code == 4 and err.splitlines()[-1].startswith("specla: out of memory") and "Traceback" not in err
     assert err.endswith(": use a smaller batch, tree or model\n")
+
+
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (MeasurementError("out of memory: ulimit -v leaves 3 MiB"), "out of memory: ulimit -v leaves 3 MiB"),
+        (RuntimeError("can't start new thread"), f"{NO_THREADS}: raise the limit, or give threads=1"),
+    ],
+)
+def test_a_library_that_has_no_room_ends_the_command_in_a_line(
+    error: Exception, told: str, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And a thread that cannot be started is no bug either."""
+
+    def plan(*_: object) -> None:
+        importlib.import_module("this")
+
+    def refuse(name: str) -> None:
+        raise error
+
+    monkeypatch.setattr("specla.bench.available._LOADED", {"this": {}})
+    monkeypatch.setattr("specla.bench.available.require_room", refuse)
+    monkeypatch.setattr("specla.bench.plan.plan", plan)
+    assert run("specla bench e2e --dry-run") == (4, "", f"specla: {told}\n")
