@@ -7,6 +7,8 @@ from pathlib import Path
 
 SMALLER = "use a smaller batch, tree or model"
 """What helps where memory is short."""
+SMALLER_ROW = "use shorter prompts (workload.prompt_tokens), a smaller tree or model"
+"""The same where the batch is one row."""
 NO_THREADS = "no more threads can be started (ulimit -u, ulimit -v)"
 
 

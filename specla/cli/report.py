@@ -6,9 +6,8 @@ from typing import Annotated
 
 import typer
 
-from specla.cli.console import JsonFlag, folder_option, print_json
+from specla.cli.console import JsonFlag, folder_option, print_json, say
 from specla.errors import SpeclaError
-from specla.report.escape import shown
 
 
 def report(
@@ -32,6 +31,6 @@ def report(
         raise SpeclaError(f"--name={name!r}: use up to 200 letters, digits, '.', '_' and '-', and no '.' first")
     chosen = list(runs or [newest_run(runs_folder)])
     result = build_report(chosen, out / (name or folder_name(chosen[0])))
-    typer.echo(shown(str(result.path / "report.md"), None))
+    say(str(result.path / "report.md"))
     if json:
         print_json(result.document)

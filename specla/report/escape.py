@@ -26,6 +26,9 @@ _FILE_NAME = 100
 # and what no version of Unicode knew; of the spaces only the plain one and the wide one of Chinese and Japanese show.
 _UNSEEN = ("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp", "Zs")
 _SPACES = " \u3000"
+# Of running text: what a terminal may obey, and what it may not be sent.
+_MOVES = ("Cc", "Cf", "Cs")
+_TEXT = "\n\t\u00ad\u200c\u200d"
 _MARKS = {**{mark: f"\\{mark}" for mark in "\\`*[]~|"}, "<": "&lt;", "$": "&#36;"}
 # Of an underscore within a word nothing is made.
 _EDGE_UNDERSCORE = re.compile(r"(?<![^\W_])_|_(?![^\W_])")
@@ -70,6 +73,18 @@ def _kept(text: str, room: int) -> str:
             break
         kept += letter
     return kept
+
+
+def running(text: str) -> str:
+    """Running text, its lines and tabs as they are: a letter that moves a cursor, or is none, as its number.
+
+    A model's output is shown so, letter by letter as it comes. Spaces of all widths stay, and the joiners that some
+    scripts are written with.
+    """
+    return "".join(
+        _numbered(letter) if letter not in _TEXT and unicodedata.category(letter) in _MOVES else letter
+        for letter in text
+    )
 
 
 class Markdown(str):

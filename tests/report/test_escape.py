@@ -22,6 +22,7 @@ from specla.report.escape import (
     for_figure,
     for_markdown,
     for_terminal,
+    running,
     shown,
     shown_apart,
 )
@@ -56,6 +57,14 @@ def test_shown_is_one_line_of_at_most_so_many_columns(text: str) -> None:
     assert cell_len(found) <= NAME
     assert not [letter for letter in found if unicodedata.category(letter) in UNSEEN]
     assert shown(found) == found, "a label made of what was shown stays as it is"
+
+
+def test_running_text_keeps_its_lines_and_moves_no_cursor() -> None:
+    assert (
+        running("def f(x):\n\treturn 'ä \u3000 \u00a0中👩\u200d💻'\n")
+        == "def f(x):\n\treturn 'ä \u3000 \u00a0中👩\u200d💻'\n"
+    )
+    assert running("\x1b]0;title\x07\x1b[2J\r\x9b1m\u202e") == (r"\u{1b}]0;title\u{7}\u{1b}[2J\u{d}\u{9b}1m\u{202e}")
 
 
 def test_what_was_cut_is_told_apart() -> None:
