@@ -40,7 +40,7 @@ class MeasurementError(Exception):
 
 def first_line(error: BaseException) -> str:
     """What an error says, its first line; the name of its type where it says nothing."""
-    text = str(error).strip()
+    text = str(error).strip() or ("out of memory" if isinstance(error, MemoryError) else "")
     return text.splitlines()[0] if text else type(error).__name__
 
 

@@ -12,7 +12,7 @@ from specla.errors import LONGEST, SpeclaError, first_line, is_out_of_memory, to
         (ValueError("\n  one  \n"), "one", "ValueError: one"),
         (RuntimeError(), "RuntimeError", "RuntimeError"),
         (KeyError("name"), "'name'", "KeyError: 'name'"),
-        (MemoryError(), "MemoryError", "out of memory: use a smaller batch, tree or model"),
+        (MemoryError(), "out of memory", "out of memory: use a smaller batch, tree or model"),
         (
             RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 1073741824 bytes."),
             "DefaultCPUAllocator: can't allocate memory: you tried to allocate 1073741824 bytes.",
