@@ -224,7 +224,7 @@ def _read(name: str, schema: type[_Schema], words: Sequence[str], config_dir: st
         merged: Any = OmegaConf.merge(
             OmegaConf.structured(schema), OmegaConf.load(file), OmegaConf.from_dotlist(others), typed
         )
-        read: Any = OmegaConf.to_object(merged)
+        read: _Schema = OmegaConf.to_object(merged)  # type: ignore[assignment]
     except (OmegaConfBaseException, ValueError) as error:
         lines = [line for line in str(error).splitlines() if line.strip()]
         where = next((line.split(":")[1].strip() for line in lines if "full_key" in line), file.name)
