@@ -1,5 +1,7 @@
 """The errors that are not bugs, and any error in one line."""
 
+import errno
+import os
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -75,11 +77,43 @@ def told(error: BaseException) -> str:
     return line if line == name else f"{name}: {line}"
 
 
+AGAIN = "free space and run the same command again"
+"""What helps where a disk is full."""
+
+
+def is_full(error: OSError) -> bool:
+    """Whether a disk, or what a user may take of it, is full."""
+    return error.errno in (errno.ENOSPC, errno.EDQUOT)
+
+
 @contextmanager
 def naming(path: Path) -> Iterator[None]:
-    """Disk errors from writing an open file name no file: this adds it, for the one line that a user reads."""
+    """Disk errors from writing an open file name no file: this adds it, for the one line that a user reads.
+
+    Libraries that write by themselves have errors of their own for a disk, or none of the system's numbers: those
+    become an OSError, too.
+    """
     try:
         yield
-    except OSError as error:
+    except Exception as error:
+        code = _disk_code(error)
+        if code is None:
+            raise
+        if not isinstance(error, OSError) or error.errno is None:
+            raise OSError(code, os.strerror(code), str(path)) from None
         error.filename = error.filename or str(path)
         raise
+
+
+def _disk_code(error: Exception) -> int | None:
+    """The system's number of a disk error; None where it is none."""
+    if isinstance(error, OSError) and error.errno is not None:
+        return error.errno
+    # Rust's libraries put the number last. NumPy counts what was written, and stops short at the end of the disk.
+    # Torch trips over the file's own error, and raises another while it closes its archive.
+    if isinstance(error.__context__, OSError):
+        return error.__context__.errno
+    numbered = re.search(r"\(os error (\d+)\)", str(error))
+    if numbered:
+        return int(numbered[1])
+    return errno.ENOSPC if re.search(r"\d+ requested and \d+ written", str(error)) else None

@@ -1,6 +1,5 @@
 """How a command ends: the one place where errors become exit codes."""
 
-import errno
 import signal
 import sys
 from collections.abc import Sequence
@@ -10,7 +9,7 @@ import typer
 from specla.bench.available import guarded_imports
 from specla.cli.streams import steady_streams, unwritten
 from specla.cli.usage import usage_line
-from specla.errors import MeasurementError, SpeclaError, is_out_of_memory, is_out_of_threads, told
+from specla.errors import AGAIN, MeasurementError, SpeclaError, is_full, is_out_of_memory, is_out_of_threads, told
 from specla.interrupt import Interrupt, remembered
 from specla.report.escape import shown
 
@@ -52,8 +51,7 @@ def _run(commands: typer.Typer, name: str | None) -> int:
 
 
 def _disk_line(problem: OSError) -> str:
-    full = problem.errno in (errno.ENOSPC, errno.EDQUOT)
-    advice = "; free space and run the same command again" if full else ""
+    advice = f"; {AGAIN}" if is_full(problem) else ""
     return f"{problem.filename or 'disk'}: {problem.strerror or problem}{advice}"
 
 

@@ -20,7 +20,8 @@ def report(
     """Make report.md, summary.json, CSV files and plots from runs, beside the paper's claims.
 
     Exits with 0 where a report was written, whatever its runs hold: a run of which nothing was measured gives a report
-    that says so. Exits with 2 for a run that cannot be read or a folder that cannot be written.
+    that says so. Exits with 2 for a run that cannot be read or a folder that cannot be written, and
+    with 4 for a disk that is full.
     """
     # Pandas and matplotlib take a second to load: not for --help.
     from specla.bench.store import newest_run

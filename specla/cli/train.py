@@ -111,8 +111,11 @@ def _run(training: "Training[Result]", options: "RunOptions") -> "Result":
             return training.run(
                 on_step=lambda fields: tick(f"loss {fields['loss']:.3f}, {fields['tok_s']:,} tok/s" if fields else "")
             )
-        except KeyboardInterrupt:
-            log(f"{options.out}: step {training.saved} of {options.steps} is saved; the same command goes on from it")
+        except (KeyboardInterrupt, OSError) as problem:
+            # A disk that was full from the beginning has saved nothing.
+            if training.saved or not isinstance(problem, OSError):
+                reached = f"step {training.saved} of {options.steps} is saved"
+                log(f"{options.out}: {reached}; the same command goes on from it")
             raise
 
 

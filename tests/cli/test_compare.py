@@ -14,6 +14,7 @@ from specla.bench.exact import Baseline, Figures, Source, write_baseline
 from specla.bench.record import Record, Sample, Status
 from specla.cli import regress
 from specla.cli.main import main
+from tests.disk import full
 from tests.factory import ENV, ar_record, decode_record, unmeasured, write_run
 
 Run = Callable[..., tuple[int, str, str]]
@@ -88,14 +89,20 @@ def test_bad_input_is_one_line(typed: Run, words: tuple[str, ...], told: str) ->
     assert typed("compare", *words) == (2, "", f"specla: {told}\n")
 
 
-def test_json_is_the_last_line_and_markdown_goes_to_its_file(tmp_path: Path, typed: Run) -> None:
+def test_json_is_the_last_line_and_markdown_goes_to_its_file(
+    tmp_path: Path, typed: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
     page = tmp_path / "compare.md"
     _, out, _ = typed("compare", *pair(tmp_path, records(1.3)), "--json", "--markdown", str(page))
     document = json.loads(out.splitlines()[-1])
     assert document["status"] == "regression" and document["cells"][1]["verdict"] == "slower"
     assert "**slower**" in page.read_text()
     code, _, err = typed("compare", *pair(tmp_path, records()), "--markdown", str(tmp_path / "no" / "page.md"))
-    assert code == 2 and "cannot be written" in err
+    assert code == 2 and "cannot be written" in err and err.endswith("; give another file\n")
+    monkeypatch.setattr(Path, "write_text", full)
+    code, out, err = typed("compare", *pair(tmp_path / "again", records()), "--markdown", str(page))
+    told = f"specla: {page}: No space left on device; free space and run the same command again\n"
+    assert code == 4 and err == told and "same" in out
 
 
 def test_in_a_job_the_page_gets_the_comparison(tmp_path: Path, typed: Run, monkeypatch: pytest.MonkeyPatch) -> None:
