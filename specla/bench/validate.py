@@ -6,7 +6,6 @@ import os
 from collections.abc import Iterable
 from typing import Any
 
-from specla.bench.profile import read_profile
 from specla.bench.settings import Settings, get
 from specla.bench.strategies import AUTO, DIALS
 from specla.errors import SpeclaError
@@ -228,8 +227,6 @@ def _validate_drafter(settings: Settings) -> None:
     drafter = settings.drafter
     if drafter.max_ngram is not None and drafter.min_ngram is not None and drafter.min_ngram > drafter.max_ngram:
         raise SpeclaError(f"drafter.min_ngram={drafter.min_ngram}: is over drafter.max_ngram={drafter.max_ngram}")
-    if drafter.profile is not None:
-        read_profile(drafter.profile)
     if drafter.alpha is None:
         return
     alpha = drafter.alpha
