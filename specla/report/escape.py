@@ -26,6 +26,10 @@ _FILE_NAME = 100
 # and what no version of Unicode knew; of the spaces only the plain one and the wide one of Chinese and Japanese show.
 _UNSEEN = ("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp", "Zs")
 _SPACES = " \u3000"
+# Letters and signs by their category that fonts leave blank: fillers of Hangul, the empty pattern of Braille.
+_BLANK = "\u115f\u1160\u2800\u3164\uffa0"
+NAMELESS = "(no name)"
+"""What stands where a name has no letters."""
 # Of running text: what a terminal may obey, and what it may not be sent.
 _MOVES = ("Cc", "Cf", "Cs")
 _TEXT = "\n\t\u00ad\u200c\u200d"
@@ -42,7 +46,8 @@ _FORMULA = ("=", "+", "-", "@")
 
 
 def shown(text: str, most: int | None = NAME) -> str:
-    """One line of what can be seen: anything else stands as `\\u{a}`, its number in hexadecimal.
+    """One line of what can be seen: anything else stands as `\\u{a}`, its number in hexadecimal, and so do spaces
+    that nothing stands between.
 
     Args:
         text: any.
@@ -114,7 +119,11 @@ def code(text: str, most: int | None = None) -> Markdown:
 
 def for_terminal(text: str, most: int | None = SENTENCE) -> str:
     """Text that rich prints as it stands, and that moves no cursor."""
-    return escape(shown(text, most))
+    seen = shown(text, most)
+    # Backslashes before a tag are halved, and escape it: those at the end are doubled, and a tag of no style follows.
+    body = seen.rstrip("\\")
+    ending = "\\\\" * (len(seen) - len(body))
+    return escape(body) + (f"{ending}[none][/none]" if ending else "")
 
 
 def for_figure(text: str, most: int | None = None) -> str:
@@ -160,8 +169,11 @@ def _no_formula(value: object) -> object:
 
 def _visible(text: str) -> str:
     # Twice gives what once gives, since a label may be made of what was shown before.
+    keeps = _SPACES if text.strip(_SPACES) else ""
     return "".join(
-        _numbered(letter) if letter not in _SPACES and unicodedata.category(letter) in _UNSEEN else letter
+        _numbered(letter)
+        if letter in _BLANK or (letter not in keeps and unicodedata.category(letter) in _UNSEEN)
+        else letter
         for letter in text
     )
 
