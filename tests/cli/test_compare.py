@@ -166,6 +166,20 @@ class TestRegress:
         assert code == 1 and "ar: launches 90 -> 91" in out and "`make baseline` records it" in out and not err
         assert json.loads(out.splitlines()[-1])["exact"]["differences"][0]["figure"] == "launches"
 
+    def test_names_of_cells_move_no_cursor(
+        self, tmp_path: Path, typed: Run, measured: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """On the terminal, or in the Markdown of the job's page."""
+        measured()
+        hostile = exact.Deviation("ar\x1b]0;title\x07`<b>`\n# heading", "launches", "90", "91")
+        monkeypatch.setattr(exact, "deviations", lambda *_: ([hostile], ["a note\x1b[2J"]))
+        page = tmp_path / "page.md"
+        monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(page))
+        code, out, _ = typed("--exact-only", app=regress.app)
+        told = r"ar\u{1b}]0;title\u{7}{}<b>{}\u{a}# heading: launches 90 -> 91"
+        assert code == 1 and out.splitlines()[:2] == [told.replace("{}", "`"), r"a note\u{1b}[2J"]
+        assert f"- `{told.replace('{}', chr(39))}`\n" in page.read_text() and "\x1b" not in out + page.read_text()
+
     def test_recording_makes_it_the_tracked_one(
         self, tmp_path: Path, typed: Run, measured: Callable[..., None]
     ) -> None:
