@@ -1,4 +1,4 @@
-"""What is looked at of a plan's prompts and models before anything else is loaded. No torch."""
+"""What is looked at of a plan's prompts, models and acceptance profiles before anything else is loaded. No torch."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -6,6 +6,7 @@ from typing import Any
 
 from specla.bench.cells import Cell, Plan, asked
 from specla.bench.normalise import END_TO_END
+from specla.bench.profile import read_profile
 from specla.bench.settings import ModelSettings, WorkloadSettings
 from specla.bench.validate import escaped
 from specla.bench.workloads.base import Chosen, calibration_prompts, choose_prompts
@@ -26,9 +27,9 @@ def check_inputs(plan: Plan, fetch: bool) -> Plan:
             prompts the others hold.
 
     Raises:
-        SpeclaError: what a run of this plan would say of its prompts or of its models' configurations: a file that is
-            missing or damaged, an unknown column or category, too few prompts. Where other cells have good ones it is
-            a note.
+        SpeclaError: what a run of this plan would say of its prompts, its models' configurations or its acceptance
+            profiles: a file that is missing or damaged, an unknown column or category, too few prompts. Where other
+            cells have good ones it is a note.
     """
     decodes = [cell for cell in plan.cells if cell.status == "pending" and cell.command == END_TO_END]
     notes, bad = list[str](), dict[_Input, SpeclaError]()
@@ -50,9 +51,21 @@ _Input = tuple[Callable[[Any, bool], tuple[str, ...]], Any]
 """How an input is looked at, and which it is."""
 
 
-def _inputs_of(cell: Cell) -> tuple[_Input, _Input]:
-    calibration = cell.settings.measure.calibration if cell.is_open else None
-    return (_prompt_notes, (cell.settings.workload, calibration)), (_model_notes, cell.settings.model)
+def _inputs_of(cell: Cell) -> tuple[_Input, ...]:
+    settings = cell.settings
+    calibration = settings.measure.calibration if cell.is_open else None
+    return (
+        (_prompt_notes, (settings.workload, calibration)),
+        (_model_notes, settings.model),
+        (_profile_notes, settings.drafter.profile),
+    )
+
+
+def _profile_notes(name: str | None, fetch: bool) -> tuple[str, ...]:
+    """Nothing. Raises SpeclaError where an acceptance profile is missing or damaged."""
+    if name is not None:
+        read_profile(name)
+    return ()
 
 
 def _model_notes(model: ModelSettings, fetch: bool) -> tuple[str, ...]:

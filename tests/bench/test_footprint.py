@@ -105,6 +105,21 @@ def test_prompts_are_as_long_as_they_are(tmp_path: Path) -> None:
     assert longest_prompt(cell("workload.prompt_tokens=77").settings) == 77
 
 
+def test_all_prompts_are_counted_where_none_are_named(tmp_path: Path) -> None:
+    """Their states are kept, and every pass decodes them all."""
+    path = tmp_path / "prompts.jsonl"
+    path.write_text("".join(json.dumps({"prompt": f"text {number}"}) + "\n" for number in range(40)))
+    words = ("workload.dataset=null", f"workload.path={path}", "model=gdn-mini", "workload.prompts=")
+    every, named, few = (cell(*words[:-1], f"{words[-1]}{count}", batch=4) for count in ("null", "40", "4"))
+    estimates = [estimate(one, "cpu", "float32") for one in (every, named, few)]
+    assert estimates[0] == estimates[1] and estimates[0].seconds == pytest.approx(10 * estimates[2].seconds)
+    assert held(every) - held(few) > 0.9 * 9 * 4 * STATE
+    unseen = cell(
+        "workload.path=null", "workload.dataset=someone/texts", *words[2:-1], "workload.prompts=null", batch=4
+    )
+    assert estimate(unseen, "cpu", "float32").seconds == pytest.approx(estimates[2].seconds)
+
+
 def test_what_does_not_fit_says_what_would() -> None:
     one = cell("model=gdn-mini", batch=512)
     told = does_not_fit(one, "cpu", "float32", 2 * GIB)
@@ -118,3 +133,19 @@ def test_what_does_not_fit_says_what_would() -> None:
 def test_a_gpu_holds_graphs_and_the_weights_once() -> None:
     one = cell("model=gdn-1.3b", "model.weights=random", batch=8)
     assert 10 * GIB < held(one, "cuda", "bfloat16") < 40 * GIB
+
+
+def test_one_row_that_does_not_fit_gets_a_shorter_chain() -> None:
+    words = (
+        "model=gdn-1.3b",
+        "model.weights=random",
+        "engine.verify=parent_pointer",
+        "engine.recover=snapshot",
+        "topology.nodes=64",
+    )
+    one = cell(*words)
+    told = does_not_fit(one, "cpu", "float32", held(one) - 1)
+    assert told.endswith(": topology=chain topology.length=31 would fit")
+    assert does_not_fit(one, "cpu", "float32", 1).endswith(
+        ": use shorter prompts (workload.prompt_tokens), a smaller tree or model"
+    )
