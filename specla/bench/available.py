@@ -1,14 +1,34 @@
-"""How much memory this process may still take: the machine's, its control group's, its user's limits."""
+"""How much memory this process may still take: the machine's, its control group's, its user's limits.
 
+A library that meets a user's limit while it is loaded does not say so: OpenBLAS asks for the same memory for ever, or
+sends the process a Ctrl-C where it may start no thread; others abort. So the limits are read before.
+"""
+
+import os
 import resource
 import sys
-from collections.abc import Callable, Iterator
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from importlib.abc import MetaPathFinder
 from pathlib import Path, PurePosixPath
 
 import psutil
 
+from specla.errors import NO_THREADS, MeasurementError
+
 _TORCH = {"machine": 400 << 20, "address": 900 << 20, "data": 350 << 20}
 """What torch takes when it is loaded: a plan that is looked at without it must judge as the run will."""
+
+_LOADED: Mapping[str, Mapping[str, int]] = {
+    "numpy": {"address": 120 << 20, "data": 64 << 20},
+    "scipy": {"address": 200 << 20, "data": 80 << 20},
+    "pandas": {"address": 420 << 20, "data": 180 << 20},
+    "torch": _TORCH,
+}
+"""What libraries take when they are loaded, those that are loaded after them included."""
+
+_LIMITS = {"RLIMIT_AS": ("address", "ulimit -v"), "RLIMIT_DATA": ("data", "ulimit -d")}
 
 Limit = Callable[[int], tuple[int, int]]
 
@@ -20,16 +40,78 @@ def available_bytes(root: Path = Path("/"), limit: Limit = resource.getrlimit) -
         root: where proc and sys/fs/cgroup are found.
         limit: (soft, hard) of one of the resource limits; negative is none.
     """
-    mine = psutil.Process().memory_info()
     later = dict.fromkeys(_TORCH, 0) if "torch" in sys.modules else _TORCH
     free = [int(psutil.virtual_memory().available), *_groups(root)]
-    found: list[int] = [bytes_free - later["machine"] for bytes_free in free]
-    used = {"RLIMIT_AS": mine.vms + later["address"], "RLIMIT_DATA": getattr(mine, "data", 0) + later["data"]}
-    for name, taken in used.items():
-        soft = limit(getattr(resource, name))[0]
-        if soft >= 0:
-            found.append(soft - taken)
+    found = [bytes_free - later["machine"] for bytes_free in free]
+    found += [left - later[_LIMITS[name][0]] for name, left in _limited(limit).items()]
     return max(0, min(found))
+
+
+def _limited(limit: Limit) -> dict[str, int]:
+    """By the name of a limit that is set, the bytes that it leaves; below 0 where more is taken already."""
+    mine = psutil.Process().memory_info()
+    taken = {"RLIMIT_AS": mine.vms, "RLIMIT_DATA": getattr(mine, "data", 0)}
+    softs = {name: limit(getattr(resource, name))[0] for name in _LIMITS}
+    return {name: soft - taken[name] for name, soft in softs.items() if soft >= 0}
+
+
+def require_room(library: str, limit: Limit = resource.getrlimit) -> None:
+    """Raise MeasurementError where a user's limits leave a library no room to be loaded, or torch no threads."""
+    for name, left in _limited(limit).items():
+        kind, shell = _LIMITS[name]
+        if left < _LOADED[library][kind]:
+            raise MeasurementError(
+                f"out of memory: {shell} leaves {max(0, left) >> 20} MiB, and {library} takes about "
+                f"{_LOADED[library][kind] >> 20} MiB when it is loaded; raise the limit, as in {shell} unlimited"
+            )
+    if library == "torch":
+        _require_threads(_threads())
+
+
+def _threads() -> int:
+    """What torch starts besides this one, as OpenMP has it."""
+    asked = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0]
+    return (int(asked) if asked.isdecimal() else len(os.sched_getaffinity(0))) - 1
+
+
+def _require_threads(count: int) -> None:
+    """Raise MeasurementError where this process may not start so many threads: OpenMP would end it."""
+    enough, started = threading.Event(), list[threading.Thread]()
+    try:
+        for _ in range(count):
+            one = threading.Thread(target=enough.wait, daemon=True)
+            one.start()
+            started.append(one)
+    except RuntimeError:
+        raise MeasurementError(
+            f"{NO_THREADS}: torch wants {count + 1}, and {len(started) + 1} are allowed; raise the limit, or export "
+            f"OMP_NUM_THREADS={len(started) + 1}"
+        ) from None
+    finally:
+        enough.set()
+        for one in started:
+            one.join()
+
+
+class _Guard(MetaPathFinder):
+    """Finds no module, and lets none of _LOADED be found where there is no room for it."""
+
+    def find_spec(self, fullname: str, path: object, target: object = None) -> None:
+        if fullname in _LOADED:
+            require_room(fullname)
+
+
+@contextmanager
+def guarded_imports() -> Iterator[None]:
+    """Inside, a large library is loaded where the user's limits have room for it, and refused in one line elsewhere."""
+    # Torch does the arithmetic: NumPy and SciPy solve a few small systems, and each would start a thread a core.
+    os.environ["OPENBLAS_NUM_THREADS"] = "1"
+    guard = _Guard()
+    sys.meta_path.insert(0, guard)
+    try:
+        yield
+    finally:
+        sys.meta_path.remove(guard)
 
 
 def _groups(root: Path) -> Iterator[int]:

@@ -7,14 +7,15 @@ from specla.bench.cells import Cell
 from specla.bench.choice import COSTED
 from specla.bench.footprint import BANDWIDTH_BYTES, Decode, Footprint
 from specla.bench.identity import seen_config
-from specla.bench.normalise import KERNEL_COMMANDS
+from specla.bench.normalise import END_TO_END, KERNEL_COMMANDS
 from specla.bench.settings import Settings, WorkloadSettings, model_config
 from specla.bench.workloads.base import load_prompts
 from specla.bench.workloads.sources import on_hub
 from specla.engine.memory import Demand, needed_bytes
-from specla.errors import SMALLER, SpeclaError
+from specla.errors import SMALLER, SMALLER_ROW, SpeclaError
 from specla.models.config import GatedDeltaNetConfig
 from specla.models.cost import ModelCost
+from specla.topology import chain
 
 
 @dataclass(frozen=True)
@@ -82,7 +83,7 @@ def estimate(cell: Cell, device: str, dtype: str) -> Estimate:
     walked = nodes if cell.method.verify in _WALKS else 1
     step = traffic.total_bytes / rates.bytes_s + cost.step_flops(batch, nodes) / rates.flops_s
     step += layers * (rates.layer_us + walked * rates.node_us) * 1e-6
-    items = max(1, (workload.prompts or batch) // batch)
+    items = batches(cell)
     steps = items * (workload.max_new_tokens or 1) / (1.0 if cell.method.verify == "ar" else _TOKENS_A_STEP)
     passes: float = 1 + cell.settings.measure.warmup + cell.settings.measure.repeats
     if cell.is_open:
@@ -110,7 +111,12 @@ def does_not_fit(cell: Cell, device: str, dtype: str, available_bytes: int) -> s
 
 
 def smaller(cell: Cell, device: str, dtype: str, available_bytes: int, below: int | None = None) -> str:
-    """Advice where memory is short: the largest batch, under `below` or the cell's own, that fits."""
+    """Advice where memory is short: the largest batch, under `below` or the cell's own, that fits.
+
+    Of a single row, the longest chain.
+    """
+    if cell.settings.workload.batch == 1 and cell.command not in KERNEL_COMMANDS:
+        return _shorter(cell, device, dtype, available_bytes)
     fits, too_many = 0, below or cell.settings.workload.batch
     while too_many - fits > 1:
         middle = (fits + too_many) // 2
@@ -121,6 +127,14 @@ def smaller(cell: Cell, device: str, dtype: str, available_bytes: int, below: in
         else:
             too_many = middle
     return f"workload.batch={fits} would fit" if fits else SMALLER
+
+
+def _shorter(cell: Cell, device: str, dtype: str, available_bytes: int) -> str:
+    """Advice for one row: a chain of at most half the nodes, as of a batch that failed."""
+    for nodes in range(cell.tree.nodes // 2, 1, -1):
+        if estimate(replace(cell, tree=chain(nodes - 1)), device, dtype).memory_bytes <= available_bytes:
+            return f"topology=chain topology.length={nodes - 1} would fit"
+    return SMALLER_ROW
 
 
 def _memory(cell: Cell, cost: ModelCost, device: str, dtype: str) -> int:
@@ -135,7 +149,7 @@ def _memory(cell: Cell, cost: ModelCost, device: str, dtype: str) -> int:
         recover=cell.method.recover,
         ring=cell.settings.engine.ring or 0,
         prompt=longest_prompt(cell.settings),
-        items=max(1, (workload.prompts or workload.batch) // workload.batch),
+        items=batches(cell),
         sampled=cell.settings.sampling.temperature > 0,
         drafted=(drafter.vocabulary or vocabulary) if drafts else 0,
     )
@@ -150,14 +164,24 @@ def _memory(cell: Cell, cost: ModelCost, device: str, dtype: str) -> int:
         own_bytes = needed_bytes(cost.config, dtype, demand)
         return weights + footprint.prompt_bytes(decode) + max(own_bytes, BANDWIDTH_BYTES["cuda"])
     # On a CPU in float32 the products' weights are kept a second time, in the layout that is fastest at a few rows.
-    return weights * (2 if dtype == "float32" else 1) + footprint.peak_bytes(decode)
+    least = BANDWIDTH_BYTES["cpu"] if cell.command == END_TO_END else 0
+    return weights * (2 if dtype == "float32" else 1) + footprint.peak_bytes(decode, least)
+
+
+def batches(cell: Cell) -> int:
+    """Batches of prompts that a decode goes through; of a data set that is not on this machine, one where all are."""
+    workload = cell.settings.workload
+    if cell.command != END_TO_END:
+        return 1
+    count = _lengths(workload)[0] if workload.prompts is None else workload.prompts
+    return max(1, count // workload.batch)
 
 
 def longest_prompt(settings: Settings) -> int:
     """Tokens of a cell's longest prompt, from its length in bytes where it lies on this machine."""
     limit = settings.workload.prompt_tokens
-    length = _longest_text(settings.workload)
-    if length is None:
+    count, length = _lengths(settings.workload)
+    if not count:
         return limit or UNSEEN_TOKENS
     # A model of random weights reads bytes; no tokenizer of text makes more tokens than one of two bytes.
     tokens = length if settings.model.weights == "random" else -(-length // 2)
@@ -165,14 +189,16 @@ def longest_prompt(settings: Settings) -> int:
 
 
 @lru_cache(maxsize=64)
-def _longest_text(workload: WorkloadSettings) -> int | None:
+def _lengths(workload: WorkloadSettings) -> tuple[int, int]:
+    """How many prompts there are, and the bytes of the longest; zeros where they cannot be seen."""
     if on_hub(workload):
-        return None
+        return 0, 0
     try:
-        return max(len(prompt.text.encode()) for prompt in load_prompts(workload))
+        lengths = [len(prompt.text.encode()) for prompt in load_prompts(workload)]
     except (SpeclaError, OSError):
         # Whoever reads them for good says what is wrong.
-        return None
+        return 0, 0
+    return len(lengths), max(lengths)
 
 
 def _estimate_operation(cell: Cell, cost: ModelCost, rates: Rates) -> Estimate:

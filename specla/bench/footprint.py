@@ -62,8 +62,8 @@ class Footprint:
         self.layers = cost.config.num_hidden_layers
         self.state, self.window = cost.state_bytes // self.layers, cost.window_bytes // self.layers
 
-    def peak_bytes(self, decode: Decode) -> int:
-        """Bytes beside the weights."""
+    def peak_bytes(self, decode: Decode, least: int = BANDWIDTH_BYTES["cpu"]) -> int:
+        """Bytes beside the weights; `least` of them, slack and prompts aside, as measuring the bandwidth takes."""
         config, batch, nodes = self.config, decode.batch, decode.tree.nodes
         row = self.layers * (self.state + self.window)
         hidden = self.item * config.hidden_size
@@ -78,7 +78,7 @@ class Footprint:
             self.layers * record + logits + max(choice, self._committing(decode)),
             self._drafting(decode),
         )
-        return SLACK_BYTES + self.prompt_bytes(decode) + max(BANDWIDTH_BYTES["cpu"], int(_HEAP * (own + max(moments))))
+        return SLACK_BYTES + self.prompt_bytes(decode) + max(least, int(_HEAP * (own + max(moments))))
 
     def prompt_bytes(self, decode: Decode) -> int:
         """Bytes of the states and hidden states after all prompts, which are kept."""

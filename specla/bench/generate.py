@@ -1,7 +1,8 @@
 """Streaming generation: text is handed out as soon as a step has accepted it."""
 
 import time
-from collections.abc import Generator
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,12 +10,15 @@ import torch
 
 from specla.bench.cases.calibrate import Calibration
 from specla.bench.cells import Cell, Plan
+from specla.bench.clock import clock_for
 from specla.bench.counting import counts
+from specla.bench.estimate import does_not_fit, smaller
 from specla.bench.measure import Method
 from specla.bench.stats import draft_efficiency, tau
-from specla.bench.subject import Subject, Target, load_target, resolve_device, resolve_dtype
+from specla.bench.subject import Subject, Target, load_target, model_words, resolve_device, resolve_dtype
 from specla.bench.workloads.base import Prompt
-from specla.errors import SpeclaError
+from specla.engine.decode import Step, StopRule
+from specla.errors import SMALLER, MeasurementError, SpeclaError, is_out_of_memory, told
 
 
 @dataclass(frozen=True)
@@ -31,6 +35,7 @@ def stream(plan: Plan, prompt: str) -> Generator[str, None, Summary]:
 
     Raises:
         SpeclaError: the plan has more than one cell or one that cannot run, the prompt is empty, or a model is missing.
+        MeasurementError: the memory does not hold it.
     """
     cells = [cell for cell in plan.cells if cell.status == "pending"]
     if len(plan.cells) != 1:
@@ -40,14 +45,21 @@ def stream(plan: Plan, prompt: str) -> Generator[str, None, Summary]:
         raise SpeclaError(f"generate: {plan.cells[0].reason}")
     if not prompt.strip():
         raise SpeclaError("generate: the prompt is empty; give some text to continue")
-    settings = cells[0].settings
-    device = resolve_device(settings.device, cells[0].command)
+    if (batch := cells[0].settings.workload.batch) != 1:
+        raise SpeclaError(f"workload.batch={batch}: generate goes on from one text; leave it out")
+    with _memory_told(cells[0]):
+        return (yield from _stream(cells[0], prompt))
+
+
+def _stream(cell: Cell, prompt: str) -> Generator[str, None, Summary]:
+    settings = cell.settings
+    device = resolve_device(settings.device, cell.command)
     torch.set_num_threads(settings.threads or torch.get_num_threads())
     target = load_target(settings.model, resolve_dtype(settings.dtype, device), device, settings.seed)
-    cell = _settled(cells[0], target)
+    cell = _settled(cell, target)
     subject = Subject(target, settings, cell.tree.depth, [Prompt("prompt", "prompt", prompt)])
     method, item = Method(cell, subject), subject.items[0]
-    decoding, steps, shown, tokens = method.start(item), [], "", item.start.roots[:]
+    decoding, steps, shown, tokens = method.start(item), list[Step](), "", item.start.roots[:]
     started = time.perf_counter()
     while not decoding.done:
         steps.append(decoding.step())
@@ -60,23 +72,57 @@ def stream(plan: Plan, prompt: str) -> Generator[str, None, Summary]:
     if not steps:
         yield target.tokenizer.decode(tokens)
     seconds = time.perf_counter() - started
+    notes = subject.notes
+    if not decoding.flush().is_finite:
+        notes += (f"{model_words(settings.model)}: its state is not finite any more, and the text means nothing",)
+    return _summary(cell, target.tokenizer.decode(tokens), tokens, steps, seconds, subject.stop, notes)
+
+
+def _summary(
+    cell: Cell,
+    text: str,
+    tokens: Sequence[int],
+    steps: Sequence[Step],
+    seconds: float,
+    stop: StopRule,
+    notes: tuple[str, ...],
+) -> Summary:
     counted = counts([("prompt", [(step, 0) for step in steps])])
-    emitted, efficiency = len(tokens) - 1, draft_efficiency(counted)
+    rate, ended = (len(tokens) - 1) / seconds if steps else None, tokens[-1] in stop.eos_token_ids
     document = {
         "schema": 1,
         "command": "generate",
-        "text": target.tokenizer.decode(tokens),
+        "text": text,
         "tokens": len(tokens),
+        "end_of_text": ended,
         "tau": tau(counted),
-        "draft_efficiency": efficiency,
-        "tok_s": emitted / seconds if steps else None,
-        "method": vars(cells[0].method),
+        "draft_efficiency": draft_efficiency(counted),
+        "tok_s": rate,
+        "method": vars(cell.method),
     }
     if cell.choice is not None:
         document["why"] = cell.choice.told
-    used = f"{cells[0].method.verify}, {cells[0].method.drafter}, {cells[0].method.topology}"
-    rate = f"{emitted / seconds:.0f} tok/s, tau {tau(counted):.2f}" if steps else "one token"
-    return Summary(f"{len(tokens)} tokens, {rate} ({used})", document, target.notes)
+    parts = [f"{len(tokens)} token" + "s" * (len(tokens) > 1)]
+    parts += ["ended by end of text"] if ended else []
+    parts += [] if rate is None else [f"{rate:.0f} tok/s", f"tau {tau(counted):.2f}"]
+    used = f"{cell.method.verify}, {cell.method.drafter}, {cell.method.topology}"
+    return Summary(f"{', '.join(parts)} ({used})", document, notes)
+
+
+@contextmanager
+def _memory_told(cell: Cell) -> Iterator[None]:
+    """Inside, what the memory does not hold is told with what it would. Raises MeasurementError, at once if need be."""
+    device = resolve_device(cell.settings.device, cell.command)
+    dtype = str(resolve_dtype(cell.settings.dtype, device)).removeprefix("torch.")
+    if reason := does_not_fit(cell, device, dtype, clock_for(device).free_bytes):
+        raise MeasurementError(f"generate: {reason}")
+    try:
+        yield
+    except Exception as error:
+        if not is_out_of_memory(error):
+            raise
+        advice = smaller(cell, device, dtype, clock_for(device).free_bytes)
+        raise MeasurementError(f"generate: {told(error).replace(SMALLER, advice)}") from None
 
 
 def _refuse_gpu(device: str) -> None:

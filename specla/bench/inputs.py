@@ -1,4 +1,4 @@
-"""What is looked at of a plan's prompts and models before anything else is loaded. No torch."""
+"""What is looked at of a plan's prompts, models and acceptance profiles before anything else is loaded. No torch."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -6,6 +6,7 @@ from typing import Any
 
 from specla.bench.cells import Cell, Plan, asked
 from specla.bench.normalise import END_TO_END
+from specla.bench.profile import read_profile
 from specla.bench.settings import ModelSettings, WorkloadSettings
 from specla.bench.validate import escaped
 from specla.bench.workloads.base import Chosen, calibration_prompts, choose_prompts, put_conversations
@@ -29,9 +30,9 @@ def check_inputs(plan: Plan, fetch: bool) -> Plan:
             prompts the others hold.
 
     Raises:
-        SpeclaError: what a run of this plan would say of its prompts or of its models: a file is missing or damaged, a
-            column or category unknown, there are too few prompts, a chat template fails at one. Where other cells have
-            good ones it is a note.
+        SpeclaError: what a run of this plan would say of its prompts, its models or its acceptance profiles: a file is
+            missing or damaged, a column or category unknown, there are too few prompts, a chat template fails at one.
+            Where other cells have good ones it is a note.
     """
     decodes = [cell for cell in plan.cells if cell.status == "pending" and cell.command == END_TO_END]
     notes, bad = list[str](), dict[_Input, SpeclaError]()
@@ -54,9 +55,22 @@ _Input = tuple[Callable[[Any, bool], tuple[str, ...]], Any]
 
 
 def _inputs_of(cell: Cell) -> tuple[_Input, ...]:
-    calibration = cell.settings.measure.calibration if cell.is_open else None
-    prompts, model = (cell.settings.workload, calibration), cell.settings.model
-    return (_prompt_notes, prompts), (_model_notes, model), (_chat_notes, (prompts, model))
+    settings = cell.settings
+    calibration = settings.measure.calibration if cell.is_open else None
+    prompts = (settings.workload, calibration)
+    return (
+        (_prompt_notes, prompts),
+        (_model_notes, settings.model),
+        (_chat_notes, (prompts, settings.model)),
+        (_profile_notes, settings.drafter.profile),
+    )
+
+
+def _profile_notes(name: str | None, fetch: bool) -> tuple[str, ...]:
+    """Nothing. Raises SpeclaError where an acceptance profile is missing or damaged."""
+    if name is not None:
+        read_profile(name)
+    return ()
 
 
 def _model_notes(model: ModelSettings, fetch: bool) -> tuple[str, ...]:

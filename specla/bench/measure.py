@@ -21,7 +21,7 @@ from specla.drafters.paid import PaidOracle
 from specla.engine.adaptive import Adaptive
 from specla.engine.decode import Decoding, Step, trace_rows
 from specla.engine.recovery import Recovery
-from specla.errors import SpeclaError
+from specla.errors import SpeclaError, told
 from specla.ops import pairs
 from specla.ops.recover import RING
 from specla.ops.verify import Auto, DispatchTable, get_verify
@@ -84,15 +84,15 @@ class Method:
     @property
     def why(self) -> str:
         """What was chosen and why: a tree, a way to verify or commit, how deep to draft; empty where nothing was."""
-        told = [self.chosen] if self.chosen else []
+        parts = [self.chosen] if self.chosen else []
         if self.cell.choice is not None:
-            told.append(self.cell.choice.told)
+            parts.append(self.cell.choice.told)
         if isinstance(self.verify, Auto):
             shape = self.subject.model.config.head_shape
-            told.append(self.verify.choose(self.cell.tree, self.cell.settings.workload.batch, shape)[1])
+            parts.append(self.verify.choose(self.cell.tree, self.cell.settings.workload.batch, shape)[1])
         if self.adaptive is not None:
-            told.append(self.adaptive.told)
-        return "; ".join(told)
+            parts.append(self.adaptive.told)
+        return "; ".join(parts)
 
     def start(self, item: Item) -> Decoding:
         """A fresh decode of an item."""
@@ -175,11 +175,25 @@ def make_method(
 
 
 def fastest_ar(cell: Cell, subject: Subject) -> Method:
-    """AR that commits in place, or lazily, whichever takes less time here: the baseline of all others."""
-    item = subject.items[0]
-    ways = [make_method(cell, subject, recover=Recovery(name, RING)) for name in ("in_place", "factors_lazy")]
-    for way in ways:
-        way.decode(item)
+    """AR that commits in place, or lazily, whichever takes less time here: the baseline of all others.
+
+    A way that dies leaves the other; what both die of is raised.
+    """
+    item, ways, died = subject.items[0], list[Method](), dict[str, Exception]()
+    for name in ("in_place", "factors_lazy"):
+        way = make_method(cell, subject, recover=Recovery(name, RING))
+        try:
+            way.decode(item)
+            ways.append(way)
+        except Exception as error:  # whatever a strategy may die of, and most often of a ring's memory
+            way.release()
+            died[name] = error
+    if not ways:
+        raise next(iter(died.values()))
+    if died:
+        ((name, reason),) = died.items()
+        ways[0].chosen = f"AR: {ways[0].recover.name}; {name} failed: {told(reason)}"
+        return ways[0]
     taken = [[way.time(item) for way in ways] for _ in range(AR_TRIALS)]
     if not taken[0][0].steps:
         ways[1].release()
@@ -187,8 +201,8 @@ def fastest_ar(cell: Cell, subject: Subject) -> Method:
     times_us = [median(one[i].seconds / one[i].steps for one in taken) * 1e6 for i in range(len(ways))]
     best, other = (0, 1) if times_us[0] <= times_us[1] else (1, 0)
     ways[other].release()
-    told = [f"{way.recover.name} {time_us:.0f} us" for way, time_us in zip(ways, times_us, strict=True)]
-    ways[best].chosen = f"AR: {ways[best].recover.name}, the faster a step ({', '.join(told)})"
+    timed = [f"{way.recover.name} {time_us:.0f} us" for way, time_us in zip(ways, times_us, strict=True)]
+    ways[best].chosen = f"AR: {ways[best].recover.name}, the faster a step ({', '.join(timed)})"
     return ways[best]
 
 

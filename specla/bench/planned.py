@@ -9,6 +9,7 @@ from specla.bench.normalise import KERNEL_COMMANDS
 from specla.bench.profile import oracle_alpha, profile_name
 from specla.bench.record import Method, Record, Sampling, Status, TopologyInfo
 from specla.bench.workload_labels import source_of
+from specla.errors import SpeclaError
 
 
 def planned_record(
@@ -75,7 +76,11 @@ def _topology(cell: Cell) -> TopologyInfo:
 
 
 def _alpha(cell: Cell) -> float | tuple[tuple[float, ...], ...] | None:
-    alpha = oracle_alpha(cell.settings.drafter)
+    try:
+        alpha = oracle_alpha(cell.settings.drafter)
+    except SpeclaError:
+        # A profile that is damaged fails its cells, which say so.
+        return None
     if alpha is None or isinstance(alpha, float):
         return alpha
     return tuple((line,) if isinstance(line, float) else tuple(line) for line in alpha)

@@ -31,7 +31,7 @@ class Session:
 
     def plan(self, records: Iterable[Record]) -> None:
         """What is known of cells before anything is measured; those that fail already are told every time."""
-        records = list(records)
+        records = [self._advise(one) for one in records]
         self._folder.plan(records)
         for record in records:
             self._tell_failed(record)

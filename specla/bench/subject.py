@@ -139,7 +139,7 @@ class Subject:
         self.sampling = Sampling(settings.sampling.temperature, settings.sampling.top_p, settings.seed)
         given = list(prompts) if prompts is not None else load_prompts(settings.workload)
         self.prompts = put_conversations(given, target.chat, settings.workload)
-        self._cut = 0
+        self._cut, self._flat = 0, False
         self._ids = [self._encoded(prompt) for prompt in self.prompts]
         assert settings.workload.max_new_tokens is not None
         self._aligned: dict[DrafterSettings, AlignedNetwork] = {}
@@ -192,14 +192,23 @@ class Subject:
 
     def _prefill(self, ids: Sequence[Sequence[int]], rows: range) -> Prefilled:
         try:
-            return prefill(self.model, ids, self.sampling, rows)
+            start = prefill(self.model, ids, self.sampling, rows)
         except SpeclaError as error:
             raise SpeclaError(f"{model_words(self.settings.model)}: {error}") from None
+        self._flat = self._flat or start.flat
+        return start
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What of the checkpoint was left unread, how conversations became texts, and how many prompts were cut."""
-        return (*self.target.notes, *self._turn_notes(), *self._cut_notes())
+        """What of the checkpoint was left unread, how conversations became texts, how many prompts were cut, and
+        whether a prompt has told the model nothing."""
+        return (*self.target.notes, *self._turn_notes(), *self._cut_notes(), *self._flat_notes())
+
+    def _flat_notes(self) -> tuple[str, ...]:
+        if not self._flat:
+            return ()
+        told = "all logits after a prompt are equal: its weights are zero or too large, and its text means nothing"
+        return (f"{model_words(self.settings.model)}: {told}",)
 
     def _cut_notes(self) -> tuple[str, ...]:
         limit = self.settings.workload.prompt_tokens

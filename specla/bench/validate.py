@@ -6,10 +6,10 @@ import os
 from collections.abc import Iterable
 from typing import Any
 
-from specla.bench.profile import read_profile
 from specla.bench.settings import Settings, get
 from specla.bench.strategies import AUTO, DIALS
 from specla.errors import SpeclaError
+from specla.models.config import MOST
 from specla.topology import MAX_NODES
 
 _PROMPTS = "batch prompts? max_new_tokens prompt_tokens?"
@@ -45,15 +45,18 @@ _USES: dict[str, dict[str, str]] = {
     },
 }
 
-_AT_LEAST_ONE = (1.0, math.inf, "give 1 or more")
-_NOT_NEGATIVE = (0.0, math.inf, "give 0 or more")
-_POSITIVE = (math.ulp(0.0), math.inf, "give a number over 0")
+_AT_LEAST_ONE = (1.0, MOST, "give 1 or more")
+_NOT_NEGATIVE = (0.0, MOST, "give 0 or more")
+_POSITIVE = (math.ulp(0.0), MOST, "give a number over 0")
+
+LARGEST_SEED = 2**53
+"""What JSON keeps to the last digit."""
 
 COLDEST = 1e-3
 """The lowest temperature but 0: logits over one that is much lower overflow."""
 
 _RANGES: dict[str, tuple[float, float, str]] = {
-    "seed": (0.0, 2.0**53, "give 0 or more"),
+    "seed": (0.0, LARGEST_SEED, "give 0 or more"),
     "threads": _AT_LEAST_ONE,
     "sampling.temperature": (0.0, 1000.0, "0 is greedy, and no temperature is below it"),
     "sampling.top_p": (math.ulp(0.0), 1.0, "give a share of the probability over 0"),
@@ -138,7 +141,7 @@ def validate(settings: Settings) -> None:
         if value is not None and value != value:
             raise SpeclaError(f"{key}=nan: give a number")
         if value is not None and not low <= value <= high:
-            raise SpeclaError(f"{key}={show(value)}: {why if value < low else f'give at most {high:g}'}")
+            raise SpeclaError(f"{key}={show(value)}: {why if value < low else f'give at most {high:.0f}'}")
     if 0 < settings.sampling.temperature < COLDEST:
         given = show(settings.sampling.temperature)
         raise SpeclaError(f"sampling.temperature={given}: give 0, which is greedy, or {COLDEST:g} to 1000")
@@ -224,8 +227,6 @@ def _validate_drafter(settings: Settings) -> None:
     drafter = settings.drafter
     if drafter.max_ngram is not None and drafter.min_ngram is not None and drafter.min_ngram > drafter.max_ngram:
         raise SpeclaError(f"drafter.min_ngram={drafter.min_ngram}: is over drafter.max_ngram={drafter.max_ngram}")
-    if drafter.profile is not None:
-        read_profile(drafter.profile)
     if drafter.alpha is None:
         return
     alpha = drafter.alpha

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from specla.cli.console import ConfigDir, JsonFlag, Overrides, folder_option, log, print_json, progress
+from specla.cli.console import ConfigDir, JsonFlag, Overrides, folder_option, log, print_json, progress, say
 
 if TYPE_CHECKING:
     from specla.bench.plan import Plan
@@ -81,7 +81,8 @@ def measure(
     with progress(command) as (total, tick):
         result = run(prepared, out, _slug(command, words), resume, Observer(log, total, tick))
     print_results(result.document)
-    typer.echo(f"\n{result.path}  (specla report {result.path})")
+    say("")
+    say(f"{result.path}  (specla report {result.path})")
     if json:
         print_json(result.document)
     raise typer.Exit(exit_status(result.document))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from specla.cli.console import JsonFlag, print_json
-from specla.errors import SpeclaError, naming
+from specla.errors import SpeclaError, is_full, naming
 
 if TYPE_CHECKING:
     from specla.report.compare import Comparison
@@ -58,9 +58,14 @@ def show_comparison(found: "Comparison", markdown: Path | None, json: bool) -> N
     append_summary(compare_markdown(found))
     if markdown is not None:
         try:
-            markdown.write_text(compare_markdown(found), encoding="utf-8")
+            with naming(markdown):
+                markdown.write_text(compare_markdown(found), encoding="utf-8")
         except OSError as error:
-            raise SpeclaError(f"--markdown={markdown}: cannot be written ({error.strerror})") from None
+            if is_full(error):
+                raise
+            raise SpeclaError(
+                f"--markdown={markdown}: cannot be written ({error.strerror}); give another file"
+            ) from None
     if json:
         print_json(compare_document(found))
 

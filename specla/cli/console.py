@@ -38,6 +38,11 @@ def folder_option(name: str, help_text: str) -> Any:
     return typer.Option(name, parser=folder, metavar="FOLDER", help=help_text)
 
 
+def say(line: str) -> None:
+    """One line on stdout, whatever names are in it."""
+    typer.echo(shown(line, None))
+
+
 def log(line: str) -> None:
     """One line on stderr."""
     print(shown(line, None), file=sys.stderr, flush=True)

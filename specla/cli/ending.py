@@ -1,15 +1,15 @@
 """How a command ends: the one place where errors become exit codes."""
 
-import errno
 import signal
 import sys
 from collections.abc import Sequence
 
 import typer
 
+from specla.bench.available import guarded_imports
 from specla.cli.streams import steady_streams, unwritten
 from specla.cli.usage import usage_line
-from specla.errors import MeasurementError, SpeclaError, is_out_of_memory, told
+from specla.errors import AGAIN, MeasurementError, SpeclaError, is_full, is_out_of_memory, is_out_of_threads, told
 from specla.interrupt import Interrupt, remembered
 from specla.report.escape import shown
 
@@ -31,7 +31,7 @@ def _run(commands: typer.Typer, name: str | None) -> int:
     try:
         # Without its standalone mode the library returns the code that a command asked to exit with, and 130 for an
         # interrupt.
-        with remembered():
+        with remembered(), guarded_imports():
             code = int(commands(standalone_mode=False, prog_name=name) or 0)
         return code if code != SIGNALLED + signal.SIGINT else _interrupted(signal.SIGINT)
     except SpeclaError as problem:
@@ -45,14 +45,13 @@ def _run(commands: typer.Typer, name: str | None) -> int:
     except OSError as problem:
         return _fail(_disk_line(problem), 4)
     except Exception as problem:
-        if is_out_of_memory(problem):
+        if is_out_of_memory(problem) or is_out_of_threads(problem):
             return _fail(told(problem), 4)
         return _usage_or_bug(problem)
 
 
 def _disk_line(problem: OSError) -> str:
-    full = problem.errno in (errno.ENOSPC, errno.EDQUOT)
-    advice = "; free space and run the same command again" if full else ""
+    advice = f"; {AGAIN}" if is_full(problem) else ""
     return f"{problem.filename or 'disk'}: {problem.strerror or problem}{advice}"
 
 

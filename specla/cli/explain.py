@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from specla.cli.console import ConfigDir, folder_option, log, progress
+from specla.cli.console import ConfigDir, folder_option, log, progress, say
 from specla.errors import SpeclaError
 
 if TYPE_CHECKING:
@@ -24,16 +24,16 @@ def list_options(
     options = composer(conf_dir(), None).options
     if group is None:
         for name, values in options.items():
-            typer.echo(f"{name}: {', '.join(values)}")
+            say(f"{name}: {', '.join(values)}")
         for dial in ("engine.verify", "engine.recover"):
-            typer.echo(f"{dial}: {', '.join(DIALS[dial])}")
+            say(f"{dial}: {', '.join(DIALS[dial])}")
         return
     dial = group if group in DIALS else f"{group}.name"
     described = DIALS.get(dial, {})
     if group not in options and not described:
         raise SpeclaError(f"no group '{group}'{nearest(group, [*options, *DIALS])}")
     for name in options.get(group, list(described)):
-        typer.echo(f"{name}: {described[name].summary}" if name in described else name)
+        say(f"{name}: {described[name].summary}" if name in described else name)
 
 
 def explain(
@@ -85,7 +85,8 @@ def _explain_topology(words: list[str], runs: Path, config_dir: str | None) -> N
             raise SpeclaError(f"explain topology {' '.join(words)}: give one run, or overrides")
         records, where = _records(folder), str(folder)
     for number, record in enumerate(with_choice(records, where)):
-        typer.echo("\n" * bool(number) + "\n".join(choice_lines(record)))
+        for line in ([""] if number else []) + choice_lines(record):
+            say(line)
 
 
 def _chosen_now(words: list[str], config_dir: str | None) -> "list[Record]":
@@ -126,14 +127,12 @@ def _explain_name(name: str) -> None:
         if name in choices:
             found, choice = True, choices[name]
             paper = f" (paper, section {choice.paper})" if choice.paper else ""
-            typer.echo(f"{dial}={name}: {choice.summary}{paper}")
+            say(f"{dial}={name}: {choice.summary}{paper}")
             if isinstance(choice, Verify):
-                typer.echo(
-                    f"  recovers with: {', '.join(choice.recovers)}{'; chains only' if choice.chains_only else ''}"
-                )
+                say(f"  recovers with: {', '.join(choice.recovers)}{'; chains only' if choice.chains_only else ''}")
     if name in TERMS:
         found = True
-        typer.echo(f"{name}: {TERMS[name]}")
+        say(f"{name}: {TERMS[name]}")
     if not found:
         known = ["topology", "profile", *TERMS, *(choice for choices in DIALS.values() for choice in choices)]
         raise SpeclaError(f"nothing is called '{name}'{nearest(name, known)}; specla list shows the options")

@@ -6,6 +6,7 @@ import typer
 
 from specla.cli.console import ConfigDir, JsonFlag, Overrides, log, print_json
 from specla.cli.streams import reader_left
+from specla.report.escape import running
 
 
 def generate(
@@ -26,7 +27,7 @@ def generate(
     pieces = stream(planned, prompt)
     try:
         while not reader_left():
-            typer.echo(next(pieces), nl=False)
+            typer.echo(running(next(pieces)), nl=False)
         return
     except StopIteration as end:
         summary = end.value

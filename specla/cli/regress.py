@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from specla.cli.compare import EXIT, MarkdownFile, append_summary, show_comparison
-from specla.cli.console import JsonFlag, folder_option, log, print_json, progress
+from specla.cli.console import JsonFlag, folder_option, log, print_json, progress, say
 from specla.errors import SpeclaError
+from specla.report.escape import code
 
 if TYPE_CHECKING:
     from specla.bench.exact import Baseline
@@ -55,7 +56,7 @@ def regress(
     exact = _exact(tracked)
     statuses = [exact["status"], *([timed.status] if timed is not None else [])]
     status = next(name for name in EXIT if name in statuses)
-    typer.echo(f"regress: {status}")
+    say(f"regress: {status}")
     if json:
         from specla.report.compare_text import compare_document
 
@@ -80,7 +81,7 @@ def _record(root: Path) -> None:
     from specla.bench.exact import TRACKED, measure_exact, write_baseline
 
     write_baseline(root / TRACKED, measure_exact())
-    typer.echo(f"{TRACKED}: recorded; commit it with the change that it comes from")
+    say(f"{TRACKED}: recorded; commit it with the change that it comes from")
 
 
 def _exact(tracked: "Baseline") -> dict[str, Any]:
@@ -93,8 +94,8 @@ def _exact(tracked: "Baseline") -> dict[str, Any]:
     if found:
         told += f"; where that is intended, `{RECORD}` records it"
     for line in (*lines, *notes, told):
-        typer.echo(line)
-    append_summary(f"## Exact figures\n\n{told}\n\n" + "".join(f"- `{line}`\n" for line in (*lines, *notes)))
+        say(line)
+    append_summary(f"## Exact figures\n\n{told}\n\n" + "".join(f"- {code(line)}\n" for line in (*lines, *notes)))
     return {
         "status": "regression" if found else "passed",
         "differences": [vars(one) for one in found],

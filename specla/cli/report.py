@@ -6,9 +6,8 @@ from typing import Annotated
 
 import typer
 
-from specla.cli.console import JsonFlag, folder_option, print_json
+from specla.cli.console import JsonFlag, folder_option, print_json, say
 from specla.errors import SpeclaError
-from specla.report.escape import shown
 
 
 def report(
@@ -21,7 +20,8 @@ def report(
     """Make report.md, summary.json, CSV files and plots from runs, beside the paper's claims.
 
     Exits with 0 where a report was written, whatever its runs hold: a run of which nothing was measured gives a report
-    that says so. Exits with 2 for a run that cannot be read or a folder that cannot be written.
+    that says so. Exits with 2 for a run that cannot be read or a folder that cannot be written, and
+    with 4 for a disk that is full.
     """
     # Pandas and matplotlib take a second to load: not for --help.
     from specla.bench.store import newest_run
@@ -32,6 +32,6 @@ def report(
         raise SpeclaError(f"--name={name!r}: use up to 200 letters, digits, '.', '_' and '-', and no '.' first")
     chosen = list(runs or [newest_run(runs_folder)])
     result = build_report(chosen, out / (name or folder_name(chosen[0])))
-    typer.echo(shown(str(result.path / "report.md"), None))
+    say(str(result.path / "report.md"))
     if json:
         print_json(result.document)

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from specla.cli.console import ConfigDir, JsonFlag, Overrides, log, print_json, progress
+from specla.cli.console import ConfigDir, JsonFlag, Overrides, log, print_json, progress, say
 
 if TYPE_CHECKING:
     from specla.train.loop import Result, RunOptions, Training
@@ -41,7 +41,7 @@ def corpus(overrides: Overrides = None, json: JsonFlag = False, config_dir: Conf
     manifest = made.manifest
     if not made.built:
         log(f"{made.folder}: holds this corpus already")
-    typer.echo(f"{made.folder}: {manifest['tokens']:,} tokens to train on, {manifest['heldout_tokens']:,} held out")
+    say(f"{made.folder}: {manifest['tokens']:,} tokens to train on, {manifest['heldout_tokens']:,} held out")
     if json:
         print_json(manifest)
 
@@ -64,7 +64,7 @@ def target(overrides: Overrides = None, json: JsonFlag = False, config_dir: Conf
         else _stopped(training, options)
     )
     scores = ", ".join(f"{name} {value:.3f}" for name, value in result.bits_per_byte.items())
-    typer.echo(f"{options.out}: {state}. Held-out bits per byte: {scores}")
+    say(f"{options.out}: {state}. Held-out bits per byte: {scores}")
     if json:
         print_json({"step": result.step, "finished": result.finished, "bits_per_byte": result.bits_per_byte})
 
@@ -95,7 +95,7 @@ def drafter(overrides: Overrides = None, json: JsonFlag = False, config_dir: Con
     result = _run(training, options)
     state = "finished" if result.finished else _stopped(training, options)
     alphas = "; ".join(f"{name} {' '.join(f'{a:.2f}' for a in one.alpha)}" for name, one in result.acceptances.items())
-    typer.echo(f"{options.out}: {state}. Held-out alpha by depth: {alphas}")
+    say(f"{options.out}: {state}. Held-out alpha by depth: {alphas}")
     if json:
         tables = {name: {"alpha": one.alpha, "ranks": one.table} for name, one in result.acceptances.items()}
         print_json({"step": result.step, "finished": result.finished, "heldout": tables})
@@ -111,8 +111,11 @@ def _run(training: "Training[Result]", options: "RunOptions") -> "Result":
             return training.run(
                 on_step=lambda fields: tick(f"loss {fields['loss']:.3f}, {fields['tok_s']:,} tok/s" if fields else "")
             )
-        except KeyboardInterrupt:
-            log(f"{options.out}: step {training.saved} of {options.steps} is saved; the same command goes on from it")
+        except (KeyboardInterrupt, OSError) as problem:
+            # A disk that was full from the beginning has saved nothing.
+            if training.saved or not isinstance(problem, OSError):
+                reached = f"step {training.saved} of {options.steps} is saved"
+                log(f"{options.out}: {reached}; the same command goes on from it")
             raise
 
 

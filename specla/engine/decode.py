@@ -54,6 +54,7 @@ class Prefilled:
         rows: [B] int64, identities in the noise.
         sampling: how the roots were chosen, and all that follows is.
         hidden: [B, S, hidden], hidden states of the prompts, padded on the left; for drafters that go on from them.
+        flat: whether all tokens had the same logit in some row, so that its root means nothing.
     """
 
     prompts: list[list[int]]
@@ -62,6 +63,7 @@ class Prefilled:
     rows: Tensor
     sampling: Sampling
     hidden: Tensor | None = None
+    flat: bool = False
 
 
 @torch.inference_mode()
@@ -93,7 +95,8 @@ def prefill(
     if not logits.isfinite().all():
         raise SpeclaError("the model's logits are not finite after the prompt: its weights or config are broken")
     roots = choose(logits, sampling, row_ids, state.lengths)
-    return Prefilled([list(p) for p in prompts], state, roots.tolist(), row_ids, sampling, hidden)
+    flat = bool((logits == logits[:, :1]).all(-1).any())
+    return Prefilled([list(p) for p in prompts], state, roots.tolist(), row_ids, sampling, hidden, flat)
 
 
 @dataclass(frozen=True)

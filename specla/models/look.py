@@ -31,9 +31,8 @@ def look_at(folder: Path) -> None:
     hint = left_out(folder)
     if EMBEDDINGS not in found:
         unknown = sorted(name for name in found if name != HEAD and not name.startswith("model."))
-        raise SpeclaError(
-            f"{folder}: no weight {EMBEDDINGS!r}{misnamed(EMBEDDINGS, unknown)}; config.json does not fit the weights{hint}"
-        )
+        told = misnamed(EMBEDDINGS, unknown)
+        raise SpeclaError(f"{folder}: no weight {EMBEDDINGS!r}{told}; config.json does not fit the weights{hint}")
     shape, wanted = found[EMBEDDINGS].shape, (config.vocab_size, config.hidden_size)
     if shape != wanted:
         raise SpeclaError(f"{folder}: weight {EMBEDDINGS!r} has shape {shape}, config.json asks for {wanted}{hint}")

@@ -44,6 +44,11 @@ class DecodeState:
         self.lengths.copy_(other.lengths)
 
     @property
+    def is_finite(self) -> bool:
+        """Whether all of it is numbers: what is not never becomes one again."""
+        return bool(self.recurrent.isfinite().all() and self.window.isfinite().all())
+
+    @property
     def bytes(self) -> int:
         """Bytes of the recurrent state and the windows."""
         return self.recurrent.nbytes + self.window.nbytes

@@ -15,7 +15,7 @@ import pandas as pd
 from specla.bench.record import SCHEMA
 from specla.bench.store import CONFIG, DISPATCH, ENV, PROFILE, RECORDS, SUMMARY, json_text, missing, remove_empty
 from specla.bench.summary import Document, DocumentStatus, overall_status
-from specla.errors import SpeclaError
+from specla.errors import SpeclaError, is_full, naming
 from specla.report.acceptance import acceptance_plot
 from specla.report.batch_plot import batch_plot
 from specla.report.claims import Judged, judge_claims
@@ -45,7 +45,8 @@ class ReportResult:
 def build_report(runs: Sequence[Path], out: Path) -> ReportResult:
     """Make the report of `runs` (run folders, or reports to rebuild) in `out`, replacing the report that is there.
 
-    Raises SpeclaError for a damaged run, runs without a cell, and an `out` that is no report or cannot be written.
+    Raises SpeclaError for a damaged run, runs without a cell, and an `out` that is no report or cannot be written, and
+    OSError where the disk is full. A report that was there stays then.
     """
     loaded = load_runs(runs)
     _check_place(out)
@@ -56,9 +57,12 @@ def build_report(runs: Sequence[Path], out: Path) -> ReportResult:
     try:
         made = missing(out.parent)
         beside.mkdir(parents=True)
-        _write(beside, loaded, judged, document)
+        with naming(out):
+            _write(beside, loaded, judged, document)
         _swap(beside, out)
     except OSError as error:
+        if is_full(error):
+            raise OSError(error.errno, error.strerror, str(out)) from None
         raise SpeclaError(f"{out}: cannot be written ({error.strerror}); choose another folder") from None
     finally:
         shutil.rmtree(beside, ignore_errors=True)

@@ -141,7 +141,8 @@ def compare_runs(
     halves = ((half, run) for half in (before, after) for run in half.runs)
     damage = tuple(f"{half.role} {run.name}: {note}" for half, run in halves for note in run.notes)
     if not judged and not found["broken"]:
-        raise SpeclaError(f"{base} and {new}: no cell was measured in both; {_told(before)}, {_told(after)}")
+        models = "".join(f"; {told}" for told in _other_models(before, after))
+        raise SpeclaError(f"{base} and {new}: no cell was measured in both; {_told(before)}, {_told(after)}{models}")
     return Comparison(
         base=before.name,
         new=after.name,
@@ -150,7 +151,7 @@ def compare_runs(
         cells=tuple(compare_cell(one, other, rule) for one, other in judged),
         **found,
         damage=damage,
-        notes=(*damage, *_model_notes(pairs), *_notes(before, after)),
+        notes=(*damage, *(list(_model_notes(pairs)) or _other_models(before, after)), *_notes(before, after)),
         partial=any(run.notes for half in (before, after) for run in half.runs),
     )
 
@@ -220,6 +221,17 @@ def _model_notes(pairs: Iterable[tuple[Record, Record]]) -> Iterable[str]:
             changed[f"{before} in BASE, {after} in NEW"] += 1
     for told, count in changed.items():
         yield f"another model under the same words, in {count} cell{'s' * (count != 1)}: {told}"
+
+
+def _other_models(base: Half, new: Half) -> Iterable[str]:
+    """What each run measured, where it is not the same models; by the names of their options where more is not told."""
+    records = [[record for record in half.records.values() if _measured(record)] for half in (base, new)]
+    every = [*records[0], *records[1]]
+    told = all(record.model_info or record.is_kernel for record in every)
+    names = model_labels(every) if told else [record.model for record in every]
+    before, after = set(names[: len(records[0])]), set(names[len(records[0]) :])
+    if before != after and before and after:
+        yield f"the models differ: {_names(before)} in BASE, {_names(after)} in NEW"
 
 
 def _notes(base: Half, new: Half) -> Iterable[str]:

@@ -6,6 +6,7 @@ from typing import Any
 import pandas as pd
 from matplotlib.axes import Axes
 
+from specla.report.escape import NAMELESS
 from specla.report.evidence import passed_decodes
 from specla.report.load import Loaded, rows_of
 from specla.report.plots import hidden_panels, main_cells, panels_of
@@ -115,7 +116,8 @@ def category_plot(section: Section, loaded: Loaded, most: int = 4) -> Plot | Non
     means = data.drop_duplicates("cell").groupby(["method", "shown"]).overall.mean().sort_values(ascending=False)
     best = means.reset_index().drop_duplicates("method").head(most)
     data = data.merge(best[["method", "shown"]], on=["method", "shown"])
-    data = data.assign(prompts=data.category if data.panel.nunique() == 1 else data.panel + ": " + data.category)
+    named = data.category.replace("", NAMELESS)
+    data = data.assign(prompts=named if data.panel.nunique() == 1 else data.panel + ": " + named)
     order = list(data.groupby("prompts").speedup.max().sort_values(ascending=False).index)
     lead = data[data.method == best.iloc[0].method].set_index("prompts").speedup
     high, low = lead.idxmax(), lead.idxmin()

@@ -26,6 +26,13 @@ _FILE_NAME = 100
 # and what no version of Unicode knew; of the spaces only the plain one and the wide one of Chinese and Japanese show.
 _UNSEEN = ("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp", "Zs")
 _SPACES = " \u3000"
+# Letters and signs by their category that fonts leave blank: fillers of Hangul, the empty pattern of Braille.
+_BLANK = "\u115f\u1160\u2800\u3164\uffa0"
+NAMELESS = "(no name)"
+"""What stands where a name has no letters."""
+# Of running text: what a terminal may obey, and what it may not be sent.
+_MOVES = ("Cc", "Cf", "Cs")
+_TEXT = "\n\t\u00ad\u200c\u200d"
 _MARKS = {**{mark: f"\\{mark}" for mark in "\\`*[]~|"}, "<": "&lt;", "$": "&#36;"}
 # Of an underscore within a word nothing is made.
 _EDGE_UNDERSCORE = re.compile(r"(?<![^\W_])_|_(?![^\W_])")
@@ -39,7 +46,8 @@ _FORMULA = ("=", "+", "-", "@")
 
 
 def shown(text: str, most: int | None = NAME) -> str:
-    """One line of what can be seen: anything else stands as `\\u{a}`, its number in hexadecimal.
+    """One line of what can be seen: anything else stands as `\\u{a}`, its number in hexadecimal, and so do spaces
+    that nothing stands between.
 
     Args:
         text: any.
@@ -72,6 +80,18 @@ def _kept(text: str, room: int) -> str:
     return kept
 
 
+def running(text: str) -> str:
+    """Running text, its lines and tabs as they are: a letter that moves a cursor, or is none, as its number.
+
+    A model's output is shown so, letter by letter as it comes. Spaces of all widths stay, and the joiners that some
+    scripts are written with.
+    """
+    return "".join(
+        _numbered(letter) if letter not in _TEXT and unicodedata.category(letter) in _MOVES else letter
+        for letter in text
+    )
+
+
 class Markdown(str):
     """Text that is Markdown already, so that nothing in it is to be escaped."""
 
@@ -99,7 +119,11 @@ def code(text: str, most: int | None = None) -> Markdown:
 
 def for_terminal(text: str, most: int | None = SENTENCE) -> str:
     """Text that rich prints as it stands, and that moves no cursor."""
-    return escape(shown(text, most))
+    seen = shown(text, most)
+    # Backslashes before a tag are halved, and escape it: those at the end are doubled, and a tag of no style follows.
+    body = seen.rstrip("\\")
+    ending = "\\\\" * (len(seen) - len(body))
+    return escape(body) + (f"{ending}[none][/none]" if ending else "")
 
 
 def for_figure(text: str, most: int | None = None) -> str:
@@ -145,8 +169,11 @@ def _no_formula(value: object) -> object:
 
 def _visible(text: str) -> str:
     # Twice gives what once gives, since a label may be made of what was shown before.
+    keeps = _SPACES if text.strip(_SPACES) else ""
     return "".join(
-        _numbered(letter) if letter not in _SPACES and unicodedata.category(letter) in _UNSEEN else letter
+        _numbered(letter)
+        if letter in _BLANK or (letter not in keeps and unicodedata.category(letter) in _UNSEEN)
+        else letter
         for letter in text
     )
 

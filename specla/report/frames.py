@@ -130,11 +130,14 @@ def category_rows(records: Sequence[Record]) -> list[dict[str, Any]]:
     rows = []
     for index, record in enumerate(records):
         decoding = record.decoding
-        for category in sorted({s.category for s in decoding.samples if s.category}) if decoding else ():
-            assert decoding is not None
+        if decoding is None:
+            continue
+        counted, named = decoding.counts.by_category, {sample.category for sample in decoding.samples}
+        # One without letters is one where prompts were counted by it.
+        for category in sorted(name for name in named if name or name in counted):
             own = [sample for sample in decoding.samples if sample.category == category]
             found = stats.paired_ratio(own)
-            tally = decoding.counts.by_category.get(category)
+            tally = counted.get(category)
             row = {"cell": index, "category": category, "speedup": found.median, "low": found.low, "high": found.high}
             row |= {"prompt_count": len({prompt for sample in own for prompt in sample.prompts})}
             rows.append({**row, "n": found.n, "tau": stats.tau(tally) if tally else None})

@@ -21,7 +21,7 @@ from typing import Any
 import numpy
 from tokenizers import Tokenizer
 
-from specla.errors import SpeclaError
+from specla.errors import SpeclaError, is_full, naming
 from specla.train.assemble import Assembled, Split, assemble
 from specla.train.corpus_options import CorpusOptions, Progress
 from specla.train.sources import Document, TextSource, source_digest
@@ -162,14 +162,21 @@ def _manifest(wanted: dict[str, Any], assembled: Assembled) -> dict[str, Any]:
 def _write(partial: Path, out: Path, assembled: Assembled, manifest: dict[str, Any]) -> None:
     """Write the files into the temporary folder and give it its name."""
     try:
-        assembled.tokenizer.save(str(partial / "tokenizer.json"))
-        numpy.save(partial / "train.npy", numpy.concatenate(assembled.train.ids))
-        numpy.save(partial / "heldout.npy", numpy.concatenate(assembled.heldout.ids))
-        _write_json(partial / "heldout.json", _heldout_index(assembled.heldout))
-        _write_json(partial / "corpus.json", manifest)
-        os.replace(partial, out)
+        with naming(out):
+            _write_files(partial, assembled, manifest)
+            os.replace(partial, out)
     except OSError as error:
+        if is_full(error):
+            raise OSError(error.errno, error.strerror, str(out)) from None
         raise SpeclaError(f"corpus.out={out}: cannot write ({error}): give a folder with room to write") from error
+
+
+def _write_files(partial: Path, assembled: Assembled, manifest: dict[str, Any]) -> None:
+    assembled.tokenizer.save(str(partial / "tokenizer.json"))
+    numpy.save(partial / "train.npy", numpy.concatenate(assembled.train.ids))
+    numpy.save(partial / "heldout.npy", numpy.concatenate(assembled.heldout.ids))
+    _write_json(partial / "heldout.json", _heldout_index(assembled.heldout))
+    _write_json(partial / "corpus.json", manifest)
 
 
 def _heldout_index(heldout: Split) -> dict[str, Any]:

@@ -13,10 +13,10 @@ from specla.bench.compose import composer
 from specla.bench.confdir import conf_dir, own_conf_dir
 from specla.bench.quoting import path_text
 from specla.bench.settings import IS_PATH, ModelSettings, model_config, paths
-from specla.bench.validate import nearest
+from specla.bench.validate import LARGEST_SEED, nearest
 from specla.errors import SpeclaError
 from specla.models.checkpoint import resolve_folder
-from specla.models.config import GatedDeltaNetConfig
+from specla.models.config import MOST, GatedDeltaNetConfig
 from specla.models.folder import ASSETS
 from specla.train.bpe import END_OF_TEXT_ID
 from specla.train.corpus import CorpusOptions, TextSource
@@ -190,6 +190,15 @@ def _placed(read: TargetWords | DrafterWords) -> dict[str, Any]:
     return {**vars(read), "corpus": Path(read.corpus), "out": Path(read.out), "device": device, "compile": compiled}
 
 
+def _bounded(read: _Schema) -> _Schema:
+    """What was read. Raises SpeclaError for a number that nothing can be counted up to."""
+    for name, value in vars(read).items():
+        most = LARGEST_SEED if name == "seed" else MOST
+        if isinstance(value, int) and value > most:
+            raise SpeclaError(f"{name}={value}: give at most {most}")
+    return read
+
+
 def _recipe_file(recipe: str) -> Path:
     if recipe.startswith("asset:"):
         return ASSETS / recipe.removeprefix("asset:") / "recipe.yaml"
@@ -215,8 +224,9 @@ def _read(name: str, schema: type[_Schema], words: Sequence[str], config_dir: st
         merged: Any = OmegaConf.merge(
             OmegaConf.structured(schema), OmegaConf.load(file), OmegaConf.from_dotlist(others), typed
         )
-        return OmegaConf.to_object(merged)  # type: ignore[return-value]
+        read: _Schema = OmegaConf.to_object(merged)  # type: ignore[assignment]
     except (OmegaConfBaseException, ValueError) as error:
         lines = [line for line in str(error).splitlines() if line.strip()]
         where = next((line.split(":")[1].strip() for line in lines if "full_key" in line), file.name)
         raise SpeclaError(f"{where}: {lines[0]}") from None
+    return _bounded(read)

@@ -48,14 +48,21 @@ class TrainLog:
 
 
 def save_checkpoint(path: Path, content: dict[str, Any]) -> None:
-    """Write a checkpoint so that a kill at any moment leaves the old one or the new one, whole."""
+    """Write a checkpoint so that a kill at any moment leaves the old one or the new one, whole.
+
+    A disk that is full is an OSError that names the checkpoint; the old one stays.
+    """
     partial = path.with_suffix(".partial")
-    # By a file of Python's, whose errors say what became of the disk.
-    with naming(path), partial.open("wb") as file:
-        torch.save(content, file)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(partial, path)
+    try:
+        # By a file of Python's, whose errors say what became of the disk.
+        with naming(path), partial.open("wb") as file:
+            torch.save(content, file)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(partial, path)
+    except BaseException:
+        partial.unlink(missing_ok=True)
+        raise
 
 
 def load_checkpoint(path: Path, identity: dict[str, Any]) -> dict[str, Any] | None:

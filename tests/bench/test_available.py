@@ -1,14 +1,19 @@
 """How much memory may still be taken: the least of what the machine, the groups and the user's limits leave."""
 
+import importlib
+import os
 import resource
 import sys
+import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import psutil
 import pytest
 import torch  # noqa: F401  # Loaded, it takes nothing more.
 
-from specla.bench.available import available_bytes
+from specla.bench.available import available_bytes, guarded_imports, require_room
+from specla.errors import MeasurementError
 
 GIB = 1 << 30
 
@@ -102,3 +107,58 @@ def test_a_users_limit_counts_less_what_is_taken(name: str, tmp_path: Path) -> N
 def test_what_torch_will_take_is_left_for_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(sys.modules, "torch")
     assert 999 * GIB < available_bytes(tmp_path, unlimited) < 1000 * GIB
+
+
+def room(name: str, left: int) -> Callable[[int], tuple[int, int]]:
+    """Limits of which one leaves so many bytes."""
+    mine = psutil.Process().memory_info()
+    taken = mine.vms if name == "RLIMIT_AS" else mine.data
+    return lambda number: (taken + left, -1) if number == getattr(resource, name) else (-1, -1)
+
+
+@pytest.mark.parametrize(("name", "shell"), [("RLIMIT_AS", "ulimit -v"), ("RLIMIT_DATA", "ulimit -d")])
+@pytest.mark.parametrize("library", ["numpy", "scipy", "pandas", "torch"])
+def test_a_library_that_has_no_room_is_not_loaded(library: str, name: str, shell: str) -> None:
+    """It would hang, abort, or say that it was interrupted."""
+    told = rf"^out of memory: {shell} leaves \d+ MiB, and {library} takes about \d+ MiB when it is loaded; raise the "
+    with pytest.raises(MeasurementError, match=told):
+        require_room(library, room(name, 40 << 20))
+    with pytest.raises(MeasurementError, match="leaves 0 MiB"):
+        require_room(library, room(name, -(10 << 20)))
+    require_room(library, room(name, GIB))
+
+
+def test_threads_that_cannot_be_started_are_told_before_openmp_ends_the_process(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    start, started = threading.Thread.start, list[threading.Thread]()
+
+    def limited(thread: threading.Thread) -> None:
+        if len(started) == 2:
+            raise RuntimeError("can't start new thread")
+        started.append(thread)
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", limited)
+    monkeypatch.setenv("OMP_NUM_THREADS", "3")
+    require_room("torch", unlimited)
+    assert len(started) == 2 and not any(thread.is_alive() for thread in started)
+    started.clear()
+    monkeypatch.setenv("OMP_NUM_THREADS", "4,2")
+    with pytest.raises(MeasurementError, match=r"torch wants 4, and 3 are allowed; .* OMP_NUM_THREADS=3$"):
+        require_room("torch", unlimited)
+    assert not any(thread.is_alive() for thread in started)
+
+
+def test_inside_a_command_a_library_is_looked_at_before_it_is_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(name: str) -> None:
+        raise MeasurementError(f"no room for {name}")
+
+    monkeypatch.setattr("specla.bench.available.require_room", refuse)
+    monkeypatch.setattr("specla.bench.available._LOADED", {"this": {}})
+    monkeypatch.delenv("OPENBLAS_NUM_THREADS", raising=False)
+    before = list(sys.meta_path)
+    with guarded_imports(), pytest.raises(MeasurementError, match="no room for this"):
+        importlib.import_module("this")
+    assert os.environ["OPENBLAS_NUM_THREADS"] == "1"
+    assert sys.meta_path == before and "this" not in sys.modules

@@ -9,14 +9,16 @@ import pytest
 
 from specla.bench.cells import Cell
 from specla.bench.estimate import does_not_fit, estimate, longest_prompt
+from specla.bench.footprint import BANDWIDTH_BYTES, SLACK_BYTES
 from specla.bench.plan import plan
 
 GIB = 1 << 30
-# No bandwidth is measured, whose tensors would hide what is asked for here.
+# No bandwidth is measured, whose tensors would hide what is asked for here. The peak is the memory map's own: that of
+# `getrusage` begins with what the process held which started this one.
 MEASURE = """
-import resource, sys, tempfile
+import re, sys, tempfile
 from pathlib import Path
-import psutil, torch
+import torch
 from specla.bench import run as bench
 from specla.bench.plan import plan
 from specla.bench import bandwidth
@@ -25,10 +27,12 @@ silent = bench.Observer(lambda line: None, lambda count: None, lambda what: None
 def measured(words):
     prepared = bench.prepare(plan("bench e2e", words))
     return bench.run(prepared, Path(tempfile.mkdtemp()), "run", False, silent).document["status"]
+def kept(name):
+    return 1024 * int(re.search(name + r":\\s+(\\d+) kB", Path("/proc/self/status").read_text())[1])
 measured(sys.argv[2].split())
-before = psutil.Process().memory_info().rss
+before = kept("VmRSS")
 status = measured(sys.argv[1].split())
-print(status, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 - before)
+print(status, kept("VmHWM") - before)
 """
 SMALL = "model=gdn-tiny workload.prompts=1 workload.max_new_tokens=2 measure.repeats=1 threads=1 drafter=oracle"
 
@@ -50,8 +54,9 @@ def held(one: Cell, device: str = "cpu", dtype: str = "float32") -> int:
 @pytest.mark.slow
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads the peak as Linux counts it")
 @pytest.mark.parametrize("verify", ["tree", "parent_pointer"])
-def test_what_is_counted_is_what_is_taken(verify: str, tmp_path: Path) -> None:
-    """Never a tenth too little, and at most half too much beside what is loaded when it is first called."""
+def test_what_is_counted_is_what_is_taken(verify: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Never a tenth too little, and at most twice as much, where neither slack nor bandwidth's tensors hide it."""
+    monkeypatch.setitem(BANDWIDTH_BYTES, "cpu", 0)
     prompts = tmp_path / "prompts.jsonl"
     prompts.write_text("".join(json.dumps({"prompt": f"text {i}"}) + "\n" for i in range(384)))
     words = (
@@ -62,8 +67,8 @@ def test_what_is_counted_is_what_is_taken(verify: str, tmp_path: Path) -> None:
     ran = subprocess.run([sys.executable, "-c", MEASURE, words, SMALL], capture_output=True, text=True, check=True)
     status, taken = ran.stdout.split()[-2:]
     cells = plan("bench e2e", words.split()).cells
-    counted = max(held(one) for one in cells)
-    assert status != "failed" and 0.9 * int(taken) <= counted <= 1.5 * int(taken) + (512 << 20)
+    counted = max(held(one) for one in cells) - SLACK_BYTES
+    assert status != "failed" and 0.9 * int(taken) <= counted <= 2 * int(taken)
 
 
 def test_many_rows_and_nodes_take_their_activations_and_logits() -> None:
@@ -100,6 +105,21 @@ def test_prompts_are_as_long_as_they_are(tmp_path: Path) -> None:
     assert longest_prompt(cell("workload.prompt_tokens=77").settings) == 77
 
 
+def test_all_prompts_are_counted_where_none_are_named(tmp_path: Path) -> None:
+    """Their states are kept, and every pass decodes them all."""
+    path = tmp_path / "prompts.jsonl"
+    path.write_text("".join(json.dumps({"prompt": f"text {number}"}) + "\n" for number in range(40)))
+    words = ("workload.dataset=null", f"workload.path={path}", "model=gdn-mini", "workload.prompts=")
+    every, named, few = (cell(*words[:-1], f"{words[-1]}{count}", batch=4) for count in ("null", "40", "4"))
+    estimates = [estimate(one, "cpu", "float32") for one in (every, named, few)]
+    assert estimates[0] == estimates[1] and estimates[0].seconds == pytest.approx(10 * estimates[2].seconds)
+    assert held(every) - held(few) > 0.9 * 9 * 4 * STATE
+    unseen = cell(
+        "workload.path=null", "workload.dataset=someone/texts", *words[2:-1], "workload.prompts=null", batch=4
+    )
+    assert estimate(unseen, "cpu", "float32").seconds == pytest.approx(estimates[2].seconds)
+
+
 def test_what_does_not_fit_says_what_would() -> None:
     one = cell("model=gdn-mini", batch=512)
     told = does_not_fit(one, "cpu", "float32", 2 * GIB)
@@ -113,3 +133,19 @@ def test_what_does_not_fit_says_what_would() -> None:
 def test_a_gpu_holds_graphs_and_the_weights_once() -> None:
     one = cell("model=gdn-1.3b", "model.weights=random", batch=8)
     assert 10 * GIB < held(one, "cuda", "bfloat16") < 40 * GIB
+
+
+def test_one_row_that_does_not_fit_gets_a_shorter_chain() -> None:
+    words = (
+        "model=gdn-1.3b",
+        "model.weights=random",
+        "engine.verify=parent_pointer",
+        "engine.recover=snapshot",
+        "topology.nodes=64",
+    )
+    one = cell(*words)
+    told = does_not_fit(one, "cpu", "float32", held(one) - 1)
+    assert told.endswith(": topology=chain topology.length=31 would fit")
+    assert does_not_fit(one, "cpu", "float32", 1).endswith(
+        ": use shorter prompts (workload.prompt_tokens), a smaller tree or model"
+    )

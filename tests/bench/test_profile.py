@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from specla.bench.inputs import check_inputs
 from specla.bench.plan import plan
 from specla.bench.planned import planned_record
 from specla.bench.profile import read_profile
@@ -55,7 +56,7 @@ def test_files_that_are_none(content: bytes, told: str, tmp_path: Path) -> None:
     path = tmp_path / "bad.json"
     path.write_bytes(content)
     with pytest.raises(SpeclaError) as error:
-        plan("bench e2e", ["drafter=oracle", f"drafter.profile={path}"])
+        check_inputs(plan("bench e2e", ["drafter=oracle", f"drafter.profile={path}"]), fetch=False)
     line = str(error.value)
     assert line.startswith(f"drafter.profile={path}") and told in line and "\n" not in line
     if any(words in told for words in ("damaged", "not UTF-8", "missing", "expected")):
@@ -65,7 +66,7 @@ def test_files_that_are_none(content: bytes, told: str, tmp_path: Path) -> None:
 def test_files_that_are_not_there(tmp_path: Path) -> None:
     for name in (tmp_path, tmp_path / "none.json"):
         with pytest.raises(SpeclaError, match="no such file; write one with specla explain profile"):
-            plan("bench e2e", ["drafter=oracle", f"drafter.profile={name}"])
+            check_inputs(plan("bench e2e", ["drafter=oracle", f"drafter.profile={name}"]), fetch=True)
 
 
 def test_a_profile_in_place_of_alpha(tmp_path: Path) -> None:

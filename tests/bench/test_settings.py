@@ -100,7 +100,22 @@ def test_the_models_have_their_published_sizes() -> None:
         (["sampling.temperature=-1"], "sampling.temperature=-1: 0 is greedy"),
         (["sampling.temperature=1e-45"], "sampling.temperature=1e-45: give 0, which is greedy, or 0.001 to 1000"),
         (["sampling.temperature=inf"], "sampling.temperature=inf: give at most 1000"),
-        (["seed=99999999999999999999999"], "seed=99999999999999999999999: give at most"),
+        (["seed=99999999999999999999999"], "seed=99999999999999999999999: give at most 9007199254740992"),
+        *(
+            ([*words, f"{key}=99999999999999999999"], f"{key}=99999999999999999999: give at most 2147483647")
+            for key, words in (
+                ("workload.batch", ()),
+                ("workload.prompts", ()),
+                ("workload.max_new_tokens", ()),
+                ("workload.prompt_tokens", ()),
+                ("measure.repeats", ()),
+                ("measure.warmup", ()),
+                ("measure.calibration", ("topology=auto",)),
+                ("drafter.max_ngram", ()),
+                ("engine.ring", ("engine.recover=factors_lazy", "engine.verify=tree")),
+            )
+        ),
+        (["topology=confidence", "drafter=aligned", "topology.margin=inf"], "topology.margin=inf: give at most 214"),
         (["sampling.temperature=1", "sampling.top_p=0"], "sampling.top_p=0: give a share"),
         (["sampling.temperature=1", "sampling.top_p=1.5"], "sampling.top_p=1.5: give at most 1"),
         (["drafter=oracle", "drafter.alpha=1.5"], "drafter.alpha=1.5: a share accepted is from 0 to 1"),

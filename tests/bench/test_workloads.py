@@ -207,6 +207,11 @@ def test_too_few_prompts_and_unknown_categories(tmp_path: Path) -> None:
         load(name="heldout", prompts=121)
     with pytest.raises(SpeclaError, match="holds 24 of categories code; give at most that"):
         load(name="heldout", prompts=25, categories=("code",))
+    for prompts in (None, 999):
+        with pytest.raises(
+            SpeclaError, match=r"^workload.batch=999: needs a prompt a row, and heldout holds 120; give"
+        ):
+            load(name="heldout", batch=999, prompts=prompts)
     with pytest.raises(SpeclaError, match="no 'poems'"):
         load(name="heldout", categories=("poems",))
     with pytest.raises(

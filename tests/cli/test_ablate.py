@@ -102,7 +102,9 @@ def test_a_part_that_fails_leaves_the_others_to_the_report(run: Run, monkeypatch
     text = Path(out.strip()).read_text()
     assert code == 0 and "Status: **failed**" in text
     claims = {line.split("|")[1].strip(): line for line in text.splitlines() if line.startswith("| ")}
-    assert "not_measured" in claims["VERIFY"] and "not_measured" not in claims["RECOVER"]
+    unmeasured = "no cell measures it"
+    assert unmeasured in claims["VERIFY"] and "factors in 6 cells" in claims["RECOVER"]
+    assert unmeasured not in claims["RECOVER"]
 
 
 @pytest.mark.parametrize(

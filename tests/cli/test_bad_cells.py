@@ -46,11 +46,15 @@ def test_a_checkpoint_of_no_numbers_fails_its_cells_alone(run: Run, tmp_path: Pa
     ("words", "told"),
     [
         ("workload=dataset workload.path=good.txt,missing.txt drafter=ngram", "missing.txt: no such file"),
+        ("drafter=oracle drafter.profile=good.json,bad.json", "drafter.profile=bad.json: damaged, not JSON"),
+        ("drafter=ngram,oracle drafter.profile=none.json", "drafter.profile=none.json: no such file"),
         ("drafter=aligned drafter.path=asset:gdn-mini-drafter,drafter", "perhaps cut short"),
     ],
 )
 def test_other_bad_inputs_fail_their_cells_alone(words: str, told: str, run: Run, tmp_path: Path) -> None:
     (tmp_path / "good.txt").write_text("One text to go on from.\n" * 4)
+    (tmp_path / "good.json").write_text('{"schema": 1, "alpha": [[0.6]]}')
+    (tmp_path / "bad.json").write_text('{"schema": 1, "alpha": [[0.6')
     drafter = shutil.copytree(resolve_folder("asset:gdn-mini-drafter", "drafter.path"), tmp_path / "drafter")
     weights = drafter / "drafter.safetensors"
     weights.write_bytes(weights.read_bytes()[:100_000])

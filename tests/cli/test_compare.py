@@ -14,6 +14,7 @@ from specla.bench.exact import Baseline, Figures, Source, write_baseline
 from specla.bench.record import Record, Sample, Status
 from specla.cli import regress
 from specla.cli.main import main
+from tests.disk import full
 from tests.factory import ENV, ar_record, decode_record, unmeasured, write_run
 
 Run = Callable[..., tuple[int, str, str]]
@@ -88,14 +89,20 @@ def test_bad_input_is_one_line(typed: Run, words: tuple[str, ...], told: str) ->
     assert typed("compare", *words) == (2, "", f"specla: {told}\n")
 
 
-def test_json_is_the_last_line_and_markdown_goes_to_its_file(tmp_path: Path, typed: Run) -> None:
+def test_json_is_the_last_line_and_markdown_goes_to_its_file(
+    tmp_path: Path, typed: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
     page = tmp_path / "compare.md"
     _, out, _ = typed("compare", *pair(tmp_path, records(1.3)), "--json", "--markdown", str(page))
     document = json.loads(out.splitlines()[-1])
     assert document["status"] == "regression" and document["cells"][1]["verdict"] == "slower"
     assert "**slower**" in page.read_text()
     code, _, err = typed("compare", *pair(tmp_path, records()), "--markdown", str(tmp_path / "no" / "page.md"))
-    assert code == 2 and "cannot be written" in err
+    assert code == 2 and "cannot be written" in err and err.endswith("; give another file\n")
+    monkeypatch.setattr(Path, "write_text", full)
+    code, out, err = typed("compare", *pair(tmp_path / "again", records()), "--markdown", str(page))
+    told = f"specla: {page}: No space left on device; free space and run the same command again\n"
+    assert code == 4 and err == told and "same" in out
 
 
 def test_in_a_job_the_page_gets_the_comparison(tmp_path: Path, typed: Run, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -158,6 +165,20 @@ class TestRegress:
         code, out, err = typed("--exact-only", "--json", app=regress.app)
         assert code == 1 and "ar: launches 90 -> 91" in out and "`make baseline` records it" in out and not err
         assert json.loads(out.splitlines()[-1])["exact"]["differences"][0]["figure"] == "launches"
+
+    def test_names_of_cells_move_no_cursor(
+        self, tmp_path: Path, typed: Run, measured: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """On the terminal, or in the Markdown of the job's page."""
+        measured()
+        hostile = exact.Deviation("ar\x1b]0;title\x07`<b>`\n# heading", "launches", "90", "91")
+        monkeypatch.setattr(exact, "deviations", lambda *_: ([hostile], ["a note\x1b[2J"]))
+        page = tmp_path / "page.md"
+        monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(page))
+        code, out, _ = typed("--exact-only", app=regress.app)
+        told = r"ar\u{1b}]0;title\u{7}{}<b>{}\u{a}# heading: launches 90 -> 91"
+        assert code == 1 and out.splitlines()[:2] == [told.replace("{}", "`"), r"a note\u{1b}[2J"]
+        assert f"- `{told.replace('{}', chr(39))}`\n" in page.read_text() and "\x1b" not in out + page.read_text()
 
     def test_recording_makes_it_the_tracked_one(
         self, tmp_path: Path, typed: Run, measured: Callable[..., None]

@@ -1,5 +1,6 @@
 """Text that means something to whatever it is shown in, for every field that text can get into."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -61,13 +62,13 @@ def hostile_records() -> list[Record]:
     return records
 
 
-def with_categories(record: Record) -> Record:
+def with_categories(record: Record, categories: Sequence[str] = HOSTILE) -> Record:
     """The decode, of prompts of which each has a hostile category and id."""
     one = record.samples[0]
     assert isinstance(one, Sample)
     samples = tuple(
         replace(one, repeat=repeat, item=item, category=text, prompts=(text,), seconds=one.seconds * (1 + item / 40))
         for repeat in range(5)
-        for item, text in enumerate(HOSTILE)
+        for item, text in enumerate(categories)
     )
     return replace(record, samples=samples)

@@ -1,6 +1,7 @@
 """Whole reports: files, bytes, words, and what happens to the folder."""
 
 import csv
+import errno
 import json
 import shutil
 from dataclasses import replace
@@ -18,6 +19,7 @@ from specla.report.markdown import report_markdown
 from specla.report.plots import speedup_plot, split_plot
 from specla.report.style import Plot
 from specla.report.tables import markdown, sections
+from tests.disk import full
 from tests.factory import ENV, alpha_sweep, ar_record, bench_run, decode_record, kernel_record, unmeasured, write_run
 
 PLOTS = ("category", "depth", "speedup", "speedup-alpha", "split")
@@ -301,17 +303,23 @@ def test_a_folder_that_is_no_report_is_left_alone(tmp_path: Path) -> None:
     assert (build_report([run], tmp_path / "empty").path / "report.md").is_file()
 
 
+@pytest.mark.parametrize("place", ["_csv", "_keep"])
 @pytest.mark.usefixtures("no_pictures")
-def test_a_failed_build_keeps_the_old_report(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_build_keeps_the_old_report(place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A disk that is full is no mistake of the user's; a folder that cannot be written is."""
     run = write_run(tmp_path, [decode_record()])
     out = build_report([run], tmp_path / "out").path
     before = texts(out)
+    monkeypatch.setattr(f"specla.report.build.{place}", full)
+    with pytest.raises(OSError, match="No space left") as raised:
+        build_report([run], out)
+    assert raised.value.filename == str(out) and texts(out) == before
 
     def broken(*_: Any) -> None:
-        raise OSError(28, "No space left on device")
+        raise OSError(errno.EROFS, "Read-only file system")
 
-    monkeypatch.setattr("specla.report.build._csv", broken)
-    with pytest.raises(SpeclaError, match="No space left"):
+    monkeypatch.setattr(f"specla.report.build.{place}", broken)
+    with pytest.raises(SpeclaError, match=r"out: cannot be written \(Read-only file system\); choose another folder"):
         build_report([run], out)
     assert texts(out) == before
     assert sorted(path.name for path in tmp_path.iterdir()) == ["out", run.name]

@@ -1,6 +1,7 @@
 """Two runs compared: which cells meet, what is judged, what is only listed, and what is refused."""
 
 import json
+import re
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
@@ -390,6 +391,25 @@ def test_other_weights_under_the_same_words_are_told(tmp_path: Path) -> None:
     assert note.endswith("gdn-mini (9.5 M), ffffffffffff in NEW")
     for place, (one, other) in enumerate(((bench(), with_model(bench(seed=10), "f" * 12)), (bench(), bench(seed=10)))):
         assert not any("another model" in note for note in both(tmp_path / str(place), one, other).notes), "not known"
+
+
+def of_model(records: list[Record], name: str) -> list[Record]:
+    info = replace(MINI, name=name, weights=name)
+    return [replace(one, model=name, model_info=info, overrides=(*one.overrides, f"model={name}")) for one in records]
+
+
+def test_runs_of_two_models_say_so(tmp_path: Path) -> None:
+    """Whether cells are matched or not, and where the records do not tell more than an option's name."""
+    one, other = of_model(bench(), "first"), of_model(bench(seed=10), "second")
+    told = r"the models differ: first \(9.5 M\) in BASE, {}second \(9.5 M\) in NEW$"
+    with pytest.raises(SpeclaError, match=rf"no cell was measured in both; BASE has .*; {told.format('')}"):
+        both(tmp_path, one, other)
+    (note,) = [note for note in both(tmp_path / "more", one, [*one, *other]).notes if "model" in note]
+    assert re.fullmatch(told.format(r"first \(9.5 M\), "), note)
+    one, other = ([replace(record, model_info=None) for record in records] for records in (one, other))
+    with pytest.raises(SpeclaError, match=r"; the models differ: first in BASE, second in NEW$"):
+        both(tmp_path / "old", one, other)
+    assert not any("model" in note for note in both(tmp_path / "same", one, one).notes)
 
 
 def test_reports_of_several_models_under_the_same_words_are_compared_model_by_model(

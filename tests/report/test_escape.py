@@ -22,6 +22,7 @@ from specla.report.escape import (
     for_figure,
     for_markdown,
     for_terminal,
+    running,
     shown,
     shown_apart,
 )
@@ -56,6 +57,23 @@ def test_shown_is_one_line_of_at_most_so_many_columns(text: str) -> None:
     assert cell_len(found) <= NAME
     assert not [letter for letter in found if unicodedata.category(letter) in UNSEEN]
     assert shown(found) == found, "a label made of what was shown stays as it is"
+
+
+@pytest.mark.parametrize("blank", [" ", "\u3000 ", "\u3164", "\u2800\u2800", "\x00", "\u200b"])
+def test_a_name_that_cannot_be_seen_is_seen(blank: str) -> None:
+    """Alone, in a heading, an alt text, a figure: by the numbers of its letters, so that two stay apart."""
+    numbered = "".join(f"\\u{{{ord(letter):x}}}" for letter in blank)
+    assert shown(blank) == for_figure(blank) == numbered and shown(shown(blank)) == numbered
+    assert for_markdown(blank) == numbered.replace("\\", "\\\\") and numbered in code(blank)
+    assert shown(f"a{blank}b") == (f"a{blank}b" if not blank.strip(" \u3000") else f"a{numbered}b")
+
+
+def test_running_text_keeps_its_lines_and_moves_no_cursor() -> None:
+    assert (
+        running("def f(x):\n\treturn 'ä \u3000 \u00a0中👩\u200d💻'\n")
+        == "def f(x):\n\treturn 'ä \u3000 \u00a0中👩\u200d💻'\n"
+    )
+    assert running("\x1b]0;title\x07\x1b[2J\r\x9b1m\u202e") == (r"\u{1b}]0;title\u{7}\u{1b}[2J\u{d}\u{9b}1m\u{202e}")
 
 
 def test_what_was_cut_is_told_apart() -> None:
@@ -104,9 +122,12 @@ def test_code_and_file_names() -> None:
 
 @settings(deadline=None)
 @given(ANY)
+@example("a\\")
+@example("a\\\\")
 def test_a_terminal_prints_it_and_nothing_else(text: str) -> None:
     found = for_terminal(text)
     assert Text.from_markup(found, emoji=False).plain == shown(text, 400)
+    assert Text.from_markup(f"[bold]{found}[/] end", emoji=False).plain == f"{shown(text, 400)} end"
     out = io.StringIO()
     Console(file=out, force_terminal=True, width=2000, highlight=False, emoji=False).print(found, soft_wrap=True)
     assert "\x1b" not in out.getvalue() and out.getvalue().count("\n") == 1

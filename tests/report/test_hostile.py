@@ -5,7 +5,7 @@ import io
 import json
 import re
 import warnings
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 
 import pytest
@@ -13,10 +13,12 @@ from matplotlib.text import Text
 
 from specla.bench.codec import encode
 from specla.bench.summary import build_document
+from specla.bench.tally import Tally
 from specla.cli import results
 from specla.report.build import build_report, section_plots
 from specla.report.compare import compare_runs
 from specla.report.compare_text import compare_markdown
+from specla.report.escape import NAMELESS
 from specla.report.load import load_runs
 from specla.report.style import Plot, house_rules
 from specla.report.tables import sections
@@ -111,6 +113,21 @@ def test_figures_are_drawn_and_keep_their_axes(tmp_path: Path) -> None:
         assert plot.figure.get_figheight() < 20
     labels = [label.get_text() for label in found["category"].figure.axes[0].get_yticklabels()]
     assert len(set(labels)) == len(HOSTILE)
+
+
+def test_categories_without_a_letter_are_categories(tmp_path: Path) -> None:
+    """In the figure's rows, its heading, and the alt text: one that has no name, and one of blanks."""
+    record = with_categories(decode_record(), ("", "  ", "code"))
+    assert record.counts is not None
+    tally = Tally(**{entry.name: getattr(record.counts, entry.name) for entry in fields(Tally)})
+    counts = replace(record.counts, by_category={"": tally})
+    run = write_run(tmp_path, [replace(record, counts=counts)])
+    loaded = load_runs([run])
+    (plot,) = (one for one in section_plots(sections(loaded)[0], loaded) if one.name == "category")
+    rows = {label.get_text().splitlines()[0] for label in plot.figure.axes[0].get_yticklabels()}
+    assert rows == {NAMELESS, r"\u{20}\u{20}", "code"}
+    assert f"gains most on {NAMELESS} (" in plot.title and "least on code (" in plot.title
+    assert sorted(plot.data.category) == ["", r"\u{20}\u{20}", "code"]
 
 
 def test_one_formula_as_a_category_ends_no_report(tmp_path: Path) -> None:

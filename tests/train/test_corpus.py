@@ -2,6 +2,7 @@
 
 import json
 import random
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -333,3 +334,23 @@ def test_bad_sources_and_outputs_give_one_line(options: CorpusOptions, tmp_path:
         assert "\n" not in str(caught.value)
     assert (tmp_path / "full" / "thesis.txt").read_text() == "mine"
     assert not new.exists() and not list(tmp_path.glob(".*"))
+
+
+def test_a_disk_that_is_full_at_the_end_is_told_whoever_writes(
+    options: CorpusOptions, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The tokenizer's library has an error of its own for it."""
+    monkeypatch.setattr("specla.train.corpus.assemble", lambda *_: None)
+    monkeypatch.setattr("specla.train.corpus._manifest", lambda *_: {})
+    for error in (Exception("No space left on device (os error 28)"), OSError("4096 requested and 0 written")):
+        monkeypatch.setattr("specla.train.corpus._write_files", raising(error))
+        with pytest.raises(OSError, match="No space left on device") as raised:
+            build_corpus(replace(options, out=tmp_path / "out"))
+        assert raised.value.filename == str(tmp_path / "out") and not list(tmp_path.iterdir())
+
+
+def raising(error: Exception) -> Callable[..., None]:
+    def write(*_: object) -> None:
+        raise error
+
+    return write

@@ -208,6 +208,8 @@ def test_bad_corpora_are_refused(target: GatedDeltaNetLM, options: DrafterOption
     [
         ("stepz=3", "no key 'stepz'; did you mean 'steps'?"),
         ("steps=0", "steps=0: give 1 or more"),
+        ("steps=99999999999999999999", "steps=99999999999999999999: give at most 2147483647"),
+        ("seed=99999999999999999999", "seed=99999999999999999999: give at most 9007199254740992"),
         ("own_share=2", "own_share=2.0: give a share from 0 to 1"),
         ("own_texts=0", "own_texts=0: give 1 or more, or own_share=0"),
         ("sequence_length=100", "sequence_length=100: own_prompt and depth need 199 or more"),

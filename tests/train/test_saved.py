@@ -14,6 +14,7 @@ from torch import nn
 from specla.errors import SpeclaError
 from specla.train.loop import adamw
 from specla.train.saved import TrainLog, load_checkpoint, restore, save_checkpoint
+from tests.disk import files_of_at_most
 
 IDENTITY = {"seed": 0, "model": {"sizes": (2, 3)}}
 STEPS = 6
@@ -164,6 +165,17 @@ def test_a_damaged_log_is_named_with_its_line(line: bytes, tmp_path: Path) -> No
     told = str(caught.value)
     assert told.startswith(f"{path}:2: ") and told.endswith("; delete this line, or the log, and go on")
     assert len(path.read_bytes().splitlines()) == 3
+
+
+def test_a_disk_that_ends_leaves_the_checkpoint_before(content: dict[str, Any], tmp_path: Path) -> None:
+    """Torch says something else of it than the disk did."""
+    path = tmp_path / "checkpoint.pt"
+    save_checkpoint(path, content)
+    before = path.read_bytes()
+    with files_of_at_most(len(before) // 2), pytest.raises(OSError, match="too large") as error:
+        save_checkpoint(path, content)
+    assert error.value.filename == str(path) and path.read_bytes() == before
+    assert list(tmp_path.iterdir()) == [path]
 
 
 def test_a_full_disk_is_told_by_the_file(

@@ -17,6 +17,7 @@ from specla.models.config import GatedDeltaNetConfig
 from specla.models.tokenizer import read_tokenizer
 from specla.train.drafter import DrafterOptions, start_training
 from specla.train.target import TargetOptions, TargetTraining
+from tests.disk import full
 from tests.models.cases import tiny_config
 from tests.train.corpora import VOCABULARY, write_corpus
 
@@ -48,6 +49,17 @@ def test_the_folder_that_is_left_is_taken_as_it_is(options: TargetOptions, tmp_p
     )  # fmt: skip
     drafter = start_training(settings, further)
     assert drafter.notes == [] and drafter.digest == loaded.digest
+
+
+def test_a_disk_that_is_full_at_the_end_loses_no_step(options: TargetOptions, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("specla.train.target.save_model", full)
+    with pytest.raises(OSError, match="No space") as raised:
+        TargetTraining(CONFIG, options).run()
+    assert raised.value.filename == str(options.out / "model")
+    assert sorted(path.name for path in options.out.iterdir()) == ["checkpoint.pt", "log.jsonl"]
+    monkeypatch.undo()
+    again = TargetTraining(CONFIG, options)
+    assert again.step == options.steps and again.run().finished and again.model_folder.is_dir()
 
 
 def test_a_corpus_without_its_tokenizer_is_refused_before_training(options: TargetOptions) -> None:

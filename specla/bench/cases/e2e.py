@@ -13,7 +13,7 @@ from specla.bench.instruments import Instruments
 from specla.bench.normalise import END_TO_END
 from specla.bench.paired import partners
 from specla.bench.planned import settled_record
-from specla.bench.profile import profile_digest
+from specla.bench.profile import profile_digest, read_profile
 from specla.bench.record import Record
 from specla.bench.settings import ModelSettings, Settings
 from specla.bench.subject import Subject, Target, load_target, resolve_device, resolve_dtype
@@ -59,10 +59,12 @@ class EndToEnd(Work):
         self.digest, self.notes = self.subject.digest, self.subject.notes
 
     def _sound(self, cell: Cell, refuse: Refuse) -> bool:
-        """Whether a cell's drafter is there and fits, and there are prompts enough to choose its tree on."""
+        """Whether a cell's drafter or profile is there and fits, and there are prompts enough to choose its tree on."""
         try:
             if cell.settings.drafter.name == "aligned":
                 self.subject.aligned(cell.settings.drafter)
+            if cell.settings.drafter.profile is not None:
+                read_profile(cell.settings.drafter.profile)
             if cell.is_open:
                 self._calibration(cell).require(cell)
         except ERRORS as error:

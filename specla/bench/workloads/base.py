@@ -51,14 +51,16 @@ def choose_prompts(settings: WorkloadSettings) -> Chosen:
     """As `load_prompts`, with what was left out."""
     mixed, notes = _mixed(settings)
     wanted = len(mixed) if settings.prompts is None else settings.prompts
+    of = "" if settings.categories is None else f" of {_categories(settings.categories)}"
+    # Where fewer prompts were asked for they were made a batch by now: it is the batch that is too large.
+    if settings.batch > (there := min(wanted, len(mixed))):
+        raise SpeclaError(
+            f"workload.batch={settings.batch}: needs a prompt a row, and {settings.name} holds {there}{of}; give at "
+            "most that"
+        )
     if wanted > len(mixed):
-        of = "" if settings.categories is None else f" of {_categories(settings.categories)}"
         raise SpeclaError(f"workload.prompts={wanted}: {settings.name} holds {len(mixed)}{of}; give at most that")
     rest = wanted % settings.batch
-    if rest == wanted:
-        raise SpeclaError(
-            f"workload.batch={settings.batch}: needs as many prompts, and there are {wanted}; raise workload.prompts"
-        )
     if rest:
         notes += (f"workload={settings.name}: the last {rest} of {wanted} prompts fill no batch and are left out",)
     return Chosen(mixed[: wanted - rest], notes, len(mixed))
