@@ -13,6 +13,7 @@ from specla.bench.cells import Cell, Plan
 from specla.bench.clock import clock_for
 from specla.bench.counting import counts
 from specla.bench.estimate import does_not_fit, smaller
+from specla.bench.inputs import model_notes
 from specla.bench.measure import Method
 from specla.bench.stats import draft_efficiency, tau
 from specla.bench.subject import Subject, Target, load_target, model_words, resolve_device, resolve_dtype
@@ -47,6 +48,7 @@ def stream(plan: Plan, prompt: str) -> Generator[str, None, Summary]:
         raise SpeclaError("generate: the prompt is empty; give some text to continue")
     if (batch := cells[0].settings.workload.batch) != 1:
         raise SpeclaError(f"workload.batch={batch}: generate goes on from one text; leave it out")
+    model_notes(cells[0].settings.model, fetch=True)
     with _memory_told(cells[0]):
         return (yield from _stream(cells[0], prompt))
 

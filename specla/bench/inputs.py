@@ -60,7 +60,7 @@ def _inputs_of(cell: Cell) -> tuple[_Input, ...]:
     prompts = (settings.workload, calibration)
     return (
         (_prompt_notes, prompts),
-        (_model_notes, settings.model),
+        (model_notes, settings.model),
         (_chat_notes, (prompts, settings.model)),
         (_profile_notes, settings.drafter.profile),
     )
@@ -73,21 +73,23 @@ def _profile_notes(name: str | None, fetch: bool) -> tuple[str, ...]:
     return ()
 
 
-def _model_notes(model: ModelSettings, fetch: bool) -> tuple[str, ...]:
-    """What is not looked at of a model, and what is to be said of its tokenizer. Raises SpeclaError where it is bad.
+def model_notes(model: ModelSettings, fetch: bool) -> tuple[str, ...]:
+    """What is not looked at of a model, and what is to be said of its tokenizer.
 
-    A run leaves the weights and the tokenizer to whoever loads them next.
+    Args:
+        model: whose configuration and whose weights' headers are looked at, before memory is asked for what they say.
+        fetch: leave the tokenizer to whoever loads it next.
+
+    Raises:
+        SpeclaError: a file is missing or damaged, or they do not fit each other.
     """
     if model.weights == "random" or model.path is None:
         return ()
     folder = local_folder(model.path)
     if folder is None:
         return () if fetch else (f"model.path={model.path}: {UNSEEN}",)
-    config = read_config(folder)
-    if fetch:
-        return ()
     look_at(folder)
-    return TextTokenizer(folder, config).notes
+    return () if fetch else TextTokenizer(folder, read_config(folder)).notes
 
 
 def _chat_notes(chosen: tuple[_Set, ModelSettings], fetch: bool) -> tuple[str, ...]:
