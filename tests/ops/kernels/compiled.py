@@ -10,9 +10,8 @@ thread), `shared` (bytes) and `faults` (instructions that ptxas should not have 
 """
 
 import json
-import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 
 import torch
@@ -20,7 +19,10 @@ from triton.backends.compiler import GPUTarget
 from triton.runtime import JITFunction, driver
 
 from tests.ops.kernels.launches import FAMILIES
-from tests.ops.kernels.machine_code import cuobjdump, disassembled, unwritten, zero_products
+from tests.ops.kernels.machine_code import disassembled, stack_bytes, unwritten, zero_products
+
+Made = tuple[dict[str, Any], Any]
+"""Of a kernel, what its line begins with, and what Triton compiled."""
 
 
 class H200:
@@ -42,43 +44,32 @@ class H200:
         return 0
 
 
-def stack_bytes(found: Any) -> int:
-    """Bytes of a thread's stack, which lie in memory."""
-    told = cuobjdump(found.asm["cubin"], "-res-usage")
-    stack = re.search(r"STACK:(\d+)", told)
-    assert stack is not None, told
-    return int(stack[1])
-
-
-def told(found: Any) -> dict[str, Any]:
-    """What there is to know of a compiled kernel."""
-    instructions = disassembled(found.asm["cubin"])
-    faults = unwritten(instructions) + zero_products(instructions)
-    return {"stack": stack_bytes(found), "shared": found.metadata.shared, "faults": faults}
-
-
-def instead_of_launching(compiles: Callable[..., Any], launches: str, seen: set[str]) -> Callable[..., None]:
-    """What takes the place of `JITFunction.run`: compile, and tell where the kernel is a new one."""
+def instead_of_launching(compiles: Callable[..., Any], launches: str, made: dict[str, Made]) -> Callable[..., None]:
+    """What takes the place of `JITFunction.run`: compile, and keep where the kernel is a new one."""
 
     def run(kernel: Any, *given: Any, grid: object, warmup: bool, **named: Any) -> None:
         constants = {name: value for name, value in named.items() if name in kernel.arg_names}
         line = {"launches": launches, "kernel": kernel.__name__, "constants": constants}
         try:
             found = compiles(kernel, *given, grid=grid, warmup=True, **named)
-            if found.hash in seen:
-                return
-            seen.add(found.hash)
-            line |= told(found)
+            made.setdefault(found.hash, (line, found))
         except Exception as error:
-            line["error"] = str(error)[-400:]
-        print(json.dumps(line), flush=True)
+            print(json.dumps(line | {"error": str(error)[-400:]}))
 
     return run
 
 
 def names_alone(kernel: Any, *_given: Any, grid: object, warmup: bool, **_named: Any) -> None:
     """What takes the place of `JITFunction.run` where nothing is compiled."""
-    print(json.dumps({"kernel": kernel.__name__}), flush=True)
+    print(json.dumps({"kernel": kernel.__name__}))
+
+
+def tell(made: Collection[Made]) -> None:
+    """Print what there is to know of compiled kernels."""
+    cubins = [found.asm["cubin"] for _, found in made]
+    for (line, found), cubin, code in zip(made, cubins, disassembled(cubins), strict=True):
+        faults = unwritten(code) + zero_products(code)
+        print(json.dumps(line | {"stack": stack_bytes(cubin), "shared": found.metadata.shared, "faults": faults}))
 
 
 def main(asked: str) -> None:
@@ -86,12 +77,14 @@ def main(asked: str) -> None:
     driver.set_active(H200())
     # The launching functions ask this and nothing else of a device.
     torch.Tensor.is_cuda = True
-    compiles, seen = JITFunction.run, set[str]()
+    compiles, made = JITFunction.run, dict[str, Made]()
     with torch.device("meta"):
         for family in FAMILIES if asked == "--names" else [asked]:
             for name, launch in FAMILIES[family]():
-                JITFunction.run = names_alone if asked == "--names" else instead_of_launching(compiles, name, seen)
+                JITFunction.run = names_alone if asked == "--names" else instead_of_launching(compiles, name, made)
                 launch()
+    if made:
+        tell(made.values())
 
 
 if __name__ == "__main__":
