@@ -20,7 +20,7 @@ from tests.bench.fake_graphs import FakeGraphs
 from tests.models.fla_outputs import import_fla
 
 UNFUSED = {"fuse_norm": False, "fuse_swiglu": False, "fuse_cross_entropy": False}
-LIMIT = 5
+LIMIT = 4
 WORDS = (
     "model=gdn-tiny model.tie_word_embeddings=false engine=fla-generate,fla-graph device=cpu dtype=float32",
     f"workload.batch=2 workload.max_new_tokens={LIMIT}",

@@ -9,14 +9,13 @@ import importlib
 import os
 import pkgutil
 from collections.abc import Iterator
-from types import FunctionType
-from typing import Any
 from unittest import mock
 
 import pytest
 import torch
 
 from specla.ops import kernels
+from tests.interpreter import hasten
 
 INTERPRETED = not torch.cuda.is_available()
 
@@ -30,47 +29,7 @@ def _import_interpreted() -> None:
             raise pytest.UsageError("Triton was imported before tests/ops/kernels and cannot interpret: find by whom")
         for module in pkgutil.iter_modules(kernels.__path__):
             importlib.import_module(f"{kernels.__name__}.{module.name}")
-        _patch_language_once()
-        _TypeOnDemand()
-
-
-def _patch_language_once() -> None:
-    """Let the interpreter put its own functions into Triton's language at the first launch, for good.
-
-    By itself it looks through the whole language at every launch and at every call of one function by another, which
-    takes half of the time that a kernel takes.
-    """
-    from triton import language
-    from triton.runtime import interpreter
-
-    patch, done = interpreter._patch_lang, list[object]()
-
-    def once(_function: object) -> object:
-        if not done:
-            # It patches the modules that a function sees: Triton's own functions see another than kernels do.
-            done.append(patch(FunctionType((lambda: None).__code__, {"tl": language, "core": language.core})))
-        return interpreter._LangPatchScope()
-
-    interpreter._patch_lang = once
-
-
-class _TypeOnDemand:
-    """The type of one of Triton's tuples: nobody asks for that of a shape, of which every tensor has one."""
-
-    def __init__(self) -> None:
-        from triton.language import core
-
-        self._spelt = core._type_for_tuple_values
-        core._type_for_tuple_values = lambda values, fields=None: self._spelt(values, fields) if fields else None
-        core.tuple.type = self
-
-    def __get__(self, values: Any, _owner: type) -> object:
-        if values.__dict__.get("type") is None:
-            values.__dict__["type"] = self._spelt(values.values)
-        return values.__dict__["type"]
-
-    def __set__(self, values: Any, kind: object) -> None:
-        values.__dict__["type"] = kind
+        hasten()
 
 
 if INTERPRETED:
