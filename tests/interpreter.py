@@ -1,5 +1,6 @@
 """What the interpreter of Triton does again and again without need, done once; imports nothing of it before that."""
 
+from dataclasses import replace
 from types import FunctionType
 from typing import Any
 
@@ -7,6 +8,8 @@ from typing import Any
 def hasten() -> None:
     """For this process, after Triton was imported under TRITON_INTERPRET: kernels take less than half of their time."""
     _patch_language_once()
+    _compute_no_overflow()
+    _keep_numpy_types()
     _TypeOnDemand()
 
 
@@ -28,6 +31,28 @@ def _patch_language_once() -> None:
         return interpreter._LangPatchScope()
 
     interpreter._patch_lang = once
+
+
+def _compute_no_overflow() -> None:
+    """Whether sums of integers overflow takes a third of the time, and no debug mode is on that would assert it."""
+    from triton.runtime import interpreter
+
+    interpreter.interpreter_builder.options = replace(interpreter.interpreter_builder.options, sanitize_overflow=False)
+
+
+def _keep_numpy_types() -> None:
+    """Of every type in Triton its type in NumPy, which is looked up in a new table each time."""
+    from triton.runtime import interpreter
+
+    look_up, kept = interpreter._get_np_dtype, dict[str, object]()
+
+    def numpy_type(triton_type: Any) -> object:
+        scalar = triton_type.scalar
+        if scalar.name not in kept:
+            kept[scalar.name] = look_up(scalar)
+        return kept[scalar.name]
+
+    interpreter._get_np_dtype = numpy_type
 
 
 class _TypeOnDemand:
