@@ -139,7 +139,7 @@ def test_small_model_with_prompt_lookup(pair: tuple[str, str], sampling: Samplin
 @SAMPLINGS
 @pairs_named(PAIRS)
 def test_bundled_model(pair: tuple[str, str], sampling: Sampling) -> None:
-    case = bundled(sampling, 6, 48, 32)
+    case = bundled(sampling, 4, 32, 32)
     if pair[0] == "ar":
         accepted_by(mini(), pair, sampling, NoDrafter(), chain(0), case)
         return
@@ -153,7 +153,7 @@ def test_bundled_model(pair: tuple[str, str], sampling: Sampling) -> None:
 @pairs_named([("chain", "snapshot"), ("tree", "factors_deferred"), ("hybrid", "factors_lazy")])
 def test_bundled_model_with_prompt_lookup(pair: tuple[str, str], sampling: Sampling) -> None:
     """A node stays where any row has a candidate; the others hold fillers there."""
-    case = bundled(sampling, 6, 48, 32)
+    case = bundled(sampling, 4, 32, 32)
     accepted = accepted_by(mini(), pair, sampling, NgramDrafter(1, 4), trees(pair)[:2][-1], case)
     assert sum(accepted) > 10
 
