@@ -1,12 +1,15 @@
 """Synthetic records: their true speedup and acceptance are known, so that a test can ask for them back."""
 
 import hashlib
+import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from specla.bench.cells import COMMANDS, Cell
+from specla.bench.compose import EXPERIMENT
 from specla.bench.identity import ModelInfo
 from specla.bench.kernel_times import CellProfile, KernelTime
 from specla.bench.record import KernelSample, Lossless, Method, Record, Sample, Split, Status, TopologyInfo
@@ -29,6 +32,12 @@ ENV: dict[str, Any] = {
 MINI = ModelInfo("gdn-mini", "0123456789ab", 8, 256, 4, 4, 64, 64, 768, 8192, 9_483_072)
 PUBLISHED = ModelInfo("gdn-1.3b", "ba9876543210", 24, 2048, 8, 8, 256, 256, 5632, 32000, 1_466_343_808)
 """The published model, with trained weights."""
+
+
+def typed_again(cell: Cell) -> list[str]:
+    """The overrides of a command that measures this cell alone (AR comes with it), as a shell splits its line."""
+    needs_null = COMMANDS[cell.command][0][1] is not None
+    return shlex.split(shlex.join([*([f"{EXPERIMENT}=null"] * needs_null), *cell.overrides]))
 
 
 def tally(alpha: Sequence[float], steps: int, drafted_per_step: int) -> Tally:

@@ -1,14 +1,12 @@
 """The cells of a run, and the commands that have any."""
 
 import hashlib
-import shlex
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
 
 from specla.bench.choice import TreeChoice
-from specla.bench.compose import EXPERIMENT
 from specla.bench.normalise import END_TO_END
 from specla.bench.profile import profile_name
 from specla.bench.settings import Settings
@@ -99,12 +97,6 @@ class Cell:
             asked = show(drafter.alpha)
         return drafter_words(drafter.name, asked, drafter.cost == "aligned", str(drafter.vocabulary or ""))
 
-    @property
-    def command_line(self) -> str:
-        """What to type to measure this cell alone (AR comes with it)."""
-        needs_null = COMMANDS[self.command][0][1] is not None
-        return shlex.join(["specla", *self.command.split(), *([f"{EXPERIMENT}=null"] * needs_null), *self.overrides])
-
 
 def asked(cells: Iterable[Cell]) -> list[Cell]:
     """The cells that were asked for: AR comes along with what is compared with it, and counts where it is alone."""
@@ -133,7 +125,3 @@ class Plan:
         """Sixty-four hexadecimal digits of the command and all cells' configurations."""
         text = "\n".join([self.command, *sorted(cell.config_hash for cell in self.cells)])
         return hashlib.sha256(text.encode()).hexdigest()
-
-    def ar_of(self, cell: Cell) -> Cell | None:
-        """The AR cell that a cell is compared with; itself for AR."""
-        return next((other for other in self.cells if other.config_hash == cell.ar_hash), None)

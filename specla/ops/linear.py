@@ -12,7 +12,7 @@ from torch import Tensor
 
 from specla.ops.norm import rms_norm
 
-HALVES = (torch.bfloat16, torch.float16)
+HALF_DTYPES = (torch.bfloat16, torch.float16)
 
 
 class Norm(NamedTuple):
@@ -87,7 +87,7 @@ class PackedLinear(Linear):
         self._counters: Tensor | None = None
         if weight.device.type == "cpu" and weight.dtype == torch.float32:
             self._transposed = self.weight.t().contiguous()
-        if weight.is_cuda and weight.dtype in HALVES:
+        if weight.is_cuda and weight.dtype in HALF_DTYPES:
             from specla.ops.kernels import skinny
 
             self.weight = self.weight.contiguous()

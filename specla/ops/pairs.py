@@ -45,15 +45,6 @@ def unsupported(verify: str, tree: DraftTree) -> str | None:
     return None
 
 
-def impossible(verify: str, recover: str, tree: DraftTree | None = None) -> str | None:
-    """Why this pair (on this tree) cannot be, or None. Raises SpeclaError for a name that does not exist."""
-    known_name("verify", verify, RECOVERS_WITH)
-    known_name("recover", recover, NEEDS)
-    if recover not in RECOVERS_WITH[verify]:
-        return f"{verify} recovers with {', '.join(RECOVERS_WITH[verify])}, not with {recover}"
-    return None if tree is None else unsupported(verify, tree)
-
-
 def known_name(dial: str, name: str, names: dict[str, frozenset[str]] | dict[str, tuple[str, ...]]) -> None:
     """Raises SpeclaError for a name that is not one of `names`."""
     if name not in names:

@@ -1,6 +1,5 @@
 """From words to cells: the design's examples, sweeps, sections, dials that are not used, and every refusal."""
 
-import shlex
 from collections import Counter
 from pathlib import Path
 
@@ -15,6 +14,7 @@ from specla.bench.plan import composed_yaml, plan
 from specla.bench.settings import to_plain
 from specla.bench.strategies import VERIFY
 from specla.errors import SpeclaError
+from tests.factory import typed_again
 
 EXPERIMENTS = sorted(path.stem for path in (conf_dir() / "experiment").glob("*.yaml"))
 
@@ -50,8 +50,7 @@ def test_what_users_type(words: str, cells: int, ar_cells: int) -> None:
     planned = e2e(words)
     assert (len(methods(planned)), len(planned.cells) - len(methods(planned))) == (cells, ar_cells)
     for cell in planned.cells:
-        ar = planned.ar_of(cell)
-        assert ar is not None
+        (ar,) = (other for other in planned.cells if other.config_hash == cell.ar_hash)
         assert ar.method.verify == "ar"
         assert ar.settings.workload == cell.settings.workload
         assert planned.cells.index(ar) <= planned.cells.index(cell)
@@ -99,7 +98,7 @@ def test_the_words_of_a_cell_give_that_cell(words: str) -> None:
     texts = words.replace("/a b/", "/a&b/").split()
     planned = plan(command, [text.replace("/a&b/", "/a b/") for text in texts])
     for cell in planned.cells:
-        again = plan(cell.command, shlex.split(cell.command_line)[3:])
+        again = plan(cell.command, typed_again(cell))
         assert again.cells[-1].config_hash == cell.config_hash
         assert len(again.cells) <= 2
         assert not any("not used" in note for note in again.notes)
@@ -311,7 +310,7 @@ def test_kernels_are_timed_on_random_inputs() -> None:
     assert {cell.settings.workload.batch for cell in planned.cells} == {1, 8}
     assert planned.notes[0].startswith("workload=human-eval: not used, since ablate verify times kernels")
     assert planned.notes[1].startswith("drafter=oracle: not used")
-    assert cell.command_line.startswith("specla ablate verify experiment=null model=gdn-1.3b topology=kary")
+    assert typed_again(cell)[:3] == ["experiment=null", "model=gdn-1.3b", "topology=kary"]
     fla = plan("ablate verify", ["experiment=null", "engine=fla-graph"]).cells[0]
     assert fla.status == "not_applicable"
     deep = plan("ablate recover", ["experiment=null", "topology.length=2", "measure.accepted=2,3"]).cells

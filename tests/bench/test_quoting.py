@@ -16,6 +16,7 @@ from specla.bench.quoting import path_text, spell
 from specla.bench.settings import dials, paths
 from specla.errors import SpeclaError
 from specla.train.options import target_options
+from tests.factory import typed_again
 
 ODD = [
     "/x/epoch=3-step=100", "(", "{", "/x/{a}", "#1", "a&b", "it's", "Grüße", "a b", "~/models/x", "/x/[draft]", "日本",
@@ -38,7 +39,7 @@ def test_a_lone_path_is_what_was_typed(path: str) -> None:
         cell = cell_of(*words)
         assert path in (cell.settings.model.path, cell.settings.workload.path)
         # The words that a record keeps, typed again as the shell splits them, give the same cell.
-        again = plan("bench e2e", shlex.split(cell.command_line)[3:]).cells[-1]
+        again = plan("bench e2e", typed_again(cell)).cells[-1]
         assert again.config_hash == cell.config_hash
         assert path in yaml.safe_load(composed_yaml("bench e2e", words))[words[-1].split(".")[0]].values()
     assert plan("generate", [f"model.path={path}"]).cells[0].settings.model.path == path
@@ -78,7 +79,7 @@ def test_what_exists_is_that_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         Path(name).write_text("text\n")
         cells = plan("bench e2e", ["workload=dataset", f"workload.path={name}"]).cells
         assert {cell.settings.workload.path for cell in cells} == {name}
-        again = plan("bench e2e", shlex.split(cells[-1].command_line)[3:]).cells[-1]
+        again = plan("bench e2e", typed_again(cells[-1])).cells[-1]
         assert again.config_hash == cells[-1].config_hash
     swept = plan("bench e2e", ["workload=dataset", "workload.path=step=1,step=2"]).cells
     assert {cell.settings.workload.path for cell in swept} == {"step=1", "step=2"}

@@ -6,11 +6,13 @@ import sys
 import pytest
 import torch
 
+from specla.bench import strategies
 from specla.errors import SpeclaError
 from specla.ops import pairs
+from specla.ops.recover import get_recover
 from specla.ops.reference import reference_verify
 from specla.ops.types import HeadShape, TreeTensors
-from specla.ops.verify import STRATEGIES
+from specla.ops.verify import STRATEGIES, get_verify
 from specla.ops.verify.auto import Auto, Case, DispatchTable, measure_dispatch
 from specla.topology import chain, kary
 from tests.ops.cases import PLAIN, node_inputs, random_state, shared
@@ -21,20 +23,23 @@ def test_the_table_names_what_there_is() -> None:
     assert set(STRATEGIES) == set(pairs.RECOVERS_WITH)
     for verify, recovers in pairs.RECOVERS_WITH.items():
         assert set(recovers) <= set(pairs.NEEDS)
-        assert all(pairs.impossible(verify, recover) is None for recover in recovers)
+        assert all(strategies.pair_problem(verify, recover) is None for recover in recovers)
     assert pairs.makes("tree") == {"factors"}
     assert pairs.makes("chain") == {"factors", "states"}
     assert pairs.makes("naive_batched") == frozenset()
 
 
-def test_impossible_pairs_say_why() -> None:
-    assert pairs.impossible("parent_pointer", "factors") == "parent_pointer recovers with snapshot, not with factors"
-    assert pairs.impossible("chain", "factors", chain(3)) is None
-    assert pairs.impossible("chain", "factors", kary(2, 5)) == (
-        "chain verifies chains alone, and kary-b2-n5 has 3 leaves"
-    )
+def test_trees_that_a_verification_does_not_take() -> None:
+    assert pairs.unsupported("chain", chain(3)) is None
+    assert pairs.unsupported("chain", kary(2, 5)) == "chain verifies chains alone, and kary-b2-n5 has 3 leaves"
+    assert pairs.unsupported("ar", chain(2)) == "ar drafts nothing, and chain-l2 has 2 drafts"
+
+
+def test_a_name_that_is_none_is_refused() -> None:
     with pytest.raises(SpeclaError, match=r"engine.verify=mask: give one of "):
-        pairs.impossible("mask", "factors")
+        get_verify("mask")
+    with pytest.raises(SpeclaError, match=r"engine.recover=undo: give one of "):
+        get_recover("undo")
 
 
 def test_the_table_needs_no_torch() -> None:

@@ -19,7 +19,7 @@ LARGEST_KEY, LARGEST_VALUE = 256, 512
 MOST_STATES = 65_535
 """B x HV: what a launch takes in its second and third dimension."""
 WIDEST_WINDOW = 4
-HALVES = (torch.float32, torch.float16, torch.bfloat16)
+COMPUTE_DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 """Compute dtypes."""
 DECAYS = (torch.float64, torch.float32)
 WHOLE = (torch.int64, torch.int32)
@@ -62,7 +62,7 @@ def check_verify(
 def check_inputs(state: Tensor, inputs: NodeInputs) -> None:
     """The delta rule's inputs of T nodes on a state [B, HV, V, K] that has been checked."""
     kinds = {x.dtype for x in (inputs.q, inputs.k, inputs.v)}
-    if len(kinds) > 1 or not kinds <= set(HALVES):
+    if len(kinds) > 1 or not kinds <= set(COMPUTE_DTYPES):
         raise SpeclaError(f"q, k and v of {', '.join(map(str, kinds))}: kernels take one of float32, float16, bfloat16")
     if inputs.g.dtype != torch.float32 or inputs.beta.dtype != torch.float32:
         raise SpeclaError(f"g of {inputs.g.dtype}, beta of {inputs.beta.dtype}: kernels take float32")
@@ -101,7 +101,7 @@ def check_factors(name: str, state: Tensor, factors: Factors, heads: int | None 
     nodes, found = (k.shape[1], k.shape[2]) if k.dim() == 4 else (-1, 0)
     if not found or value_heads % found or heads not in (None, found):
         raise SpeclaError(f"{name}k of {tuple(k.shape)}: a state of {tuple(state.shape)} takes other key heads")
-    expect(f"{name}k", k, (batch, nodes, found, key_size), HALVES, state)
+    expect(f"{name}k", k, (batch, nodes, found, key_size), COMPUTE_DTYPES, state)
     expect(f"{name}u", u, (batch, nodes, value_heads, value_size), (torch.float32,), state)
     expect(f"{name}decay", decay, (batch, nodes, value_heads), DECAYS, state)
 

@@ -13,7 +13,7 @@ from torch import Tensor
 from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 from specla.errors import SpeclaError
-from specla.ops.kernels.checks import HALVES, WHOLE, expect, expect_filled
+from specla.ops.kernels.checks import COMPUTE_DTYPES, WHOLE, expect, expect_filled
 from specla.ops.kernels.launch import overlapped
 from specla.ops.sampling import Sampling
 
@@ -73,7 +73,7 @@ def best_of_parts(
     if ranks < 1:
         raise SpeclaError(f"{ranks} ranks: the kernel takes one or more")
     batch, nodes, vocabulary = logits.shape
-    expect("logits", logits, (batch, nodes, vocabulary), HALVES, logits)
+    expect("logits", logits, (batch, nodes, vocabulary), COMPUTE_DTYPES, logits)
     expect("identities of rows", places.rows, (batch,), WHOLE, logits)
     expect("lengths", places.lengths, (batch,), WHOLE, logits)
     expect("depths", places.depths, (1 if places.depths.shape[0] == 1 else batch, nodes), WHOLE, logits)

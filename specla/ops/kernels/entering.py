@@ -10,7 +10,7 @@ from torch import Tensor
 from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 from specla.errors import SpeclaError
-from specla.ops.kernels.checks import HALVES, WHOLE, expect, expect_filled
+from specla.ops.kernels.checks import COMPUTE_DTYPES, WHOLE, expect, expect_filled
 from specla.ops.kernels.launch import overlapped, row_stride, side_by_side
 from specla.ops.kernels.skinny import Norm
 from specla.ops.types import Sources
@@ -34,14 +34,14 @@ def entered(given: Sources, embeddings: Tensor, hidden_norm: Norm, embedding_nor
         expect_filled(name, x, dims)
     hidden, tokens = side_by_side(given.hidden), side_by_side(given.tokens)
     (batch, _, size), nodes = hidden.shape, given.hidden_at.shape[1]
-    expect("hidden states", hidden, (batch, hidden.shape[1], size), HALVES, hidden)
+    expect("hidden states", hidden, (batch, hidden.shape[1], size), COMPUTE_DTYPES, hidden)
     expect("tokens", tokens, (batch, tokens.shape[1]), WHOLE, hidden)
     places = side_by_side(given.hidden_at), side_by_side(given.tokens_at)
     for name, place in zip(("places of hidden states", "places of tokens"), places, strict=True):
         expect(name, place, (1 if place.shape[0] == 1 else batch, nodes), WHOLE, hidden)
     expect("embeddings", embeddings, (embeddings.shape[0], size), (hidden.dtype,), hidden)
     for norm in (hidden_norm, embedding_norm):
-        expect("a norm's weight", norm.weight, (size,), HALVES, hidden)
+        expect("a norm's weight", norm.weight, (size,), COMPUTE_DTYPES, hidden)
     for count in given.newest or ():
         expect("a count", count, (batch,), WHOLE, hidden)
     both = hidden.new_empty(batch, nodes, 2 * size)
@@ -73,9 +73,9 @@ def keep_predicted(stream: Tensor, length: Tensor, norm: Norm, predicted: Tensor
     expect_filled("a stream", stream, 3)
     stream = side_by_side(stream)
     batch, _, size = stream.shape
-    expect("a stream", stream, stream.shape, HALVES, stream)
+    expect("a stream", stream, stream.shape, COMPUTE_DTYPES, stream)
     expect("lengths", length, (batch,), WHOLE, stream)
-    expect("a norm's weight", norm.weight, (size,), HALVES, stream)
+    expect("a norm's weight", norm.weight, (size,), COMPUTE_DTYPES, stream)
     expect("predictions", predicted, (batch, size), (stream.dtype,), stream)
     if not predicted.is_contiguous():
         raise SpeclaError(f"predictions with strides {predicted.stride()}: the kernel takes them contiguous")

@@ -7,7 +7,7 @@ from torch import Tensor
 from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 from specla.errors import SpeclaError
-from specla.ops.kernels.checks import HALVES, expect
+from specla.ops.kernels.checks import COMPUTE_DTYPES, expect
 from specla.ops.kernels.grid import nodes_together
 from specla.ops.kernels.launch import overlapped, side_by_side
 
@@ -35,10 +35,10 @@ def gated_rms_norm(
         raise SpeclaError(f"activation {activation!r}: the gated norm's kernel takes swish, silu or sigmoid")
     out, gate = side_by_side(out), None if gate is None else side_by_side(gate)
     batch, nodes, value_heads, value_size = out.shape
-    expect("the delta rule's output", out, (batch, nodes, value_heads, value_size), HALVES, out)
-    expect("the norm's weight", weight, (value_size,), HALVES, out)
+    expect("the delta rule's output", out, (batch, nodes, value_heads, value_size), COMPUTE_DTYPES, out)
+    expect("the norm's weight", weight, (value_size,), COMPUTE_DTYPES, out)
     if gate is not None:
-        expect("the output gate", gate, (batch, nodes, value_heads * value_size), HALVES, out)
+        expect("the output gate", gate, (batch, nodes, value_heads * value_size), COMPUTE_DTYPES, out)
     weight = weight.contiguous()
     normed = torch.empty(batch, nodes, value_heads * value_size, dtype=dtype, device=out.device)
     together = nodes_together(batch * value_heads, nodes)

@@ -17,7 +17,7 @@ from torch import Tensor
 from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 from specla.errors import SpeclaError
-from specla.ops.kernels.checks import HALVES, expect, expect_filled
+from specla.ops.kernels.checks import COMPUTE_DTYPES, expect, expect_filled
 from specla.ops.kernels.grid import nodes_together
 from specla.ops.kernels.launch import overlapped, side_by_side
 from specla.ops.types import Bank
@@ -128,15 +128,15 @@ def check_products(raw: Tensor, gates: tuple[Tensor, Tensor], window: Tensor, we
     key_heads, value_heads, key_size, value_size = heads
     channels = 2 * key_heads * key_size + value_heads * value_size
     (batch, nodes), width = raw.shape[:2], weights.convolution.shape[1]
-    expect("raw inputs", raw, (batch, nodes, channels), HALVES, raw)
+    expect("raw inputs", raw, (batch, nodes, channels), COMPUTE_DTYPES, raw)
     expect("a window", window, (batch, width - 1, channels), (raw.dtype,), raw)
-    expect("a convolution", weights.convolution, (channels, width), HALVES, raw)
+    expect("a convolution", weights.convolution, (channels, width), COMPUTE_DTYPES, raw)
     if weights.bias is not None:
-        expect("a convolution's bias", weights.bias, (channels,), HALVES, raw)
+        expect("a convolution's bias", weights.bias, (channels,), COMPUTE_DTYPES, raw)
     for name, gate in zip("ab", gates, strict=True):
-        expect(f"projection {name}", gate, (batch, nodes, value_heads), HALVES, raw)
+        expect(f"projection {name}", gate, (batch, nodes, value_heads), COMPUTE_DTYPES, raw)
     for name, weight in (("a_log", weights.a_log), ("dt_bias", weights.dt_bias)):
-        expect(name, weight, (value_heads,), HALVES, raw)
+        expect(name, weight, (value_heads,), COMPUTE_DTYPES, raw)
 
 
 @triton.jit(do_not_specialize=["T"])

@@ -6,7 +6,7 @@ import triton.language as tl
 from torch import Tensor
 from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
-from specla.ops.kernels.checks import HALVES, expect
+from specla.ops.kernels.checks import COMPUTE_DTYPES, expect
 from specla.ops.kernels.launch import overlapped, side_by_side
 
 _GATE_BLOCK = 1024
@@ -19,8 +19,8 @@ def rms_norm(x: Tensor, weight: Tensor, epsilon: float) -> Tensor:
         SpeclaError: naming the limit, for what the kernel cannot take.
     """
     size = x.shape[-1]
-    expect("x", x, x.shape, HALVES, x)
-    expect("the norm's weight", weight, (size,), HALVES, x)
+    expect("x", x, x.shape, COMPUTE_DTYPES, x)
+    expect("the norm's weight", weight, (size,), COMPUTE_DTYPES, x)
     rows = side_by_side(x.reshape(-1, size))
     normed = torch.empty_like(x, memory_format=torch.contiguous_format)
     block = triton.next_power_of_2(size)
@@ -42,7 +42,7 @@ def silu_gate(pair: Tensor) -> Tensor:
         SpeclaError: naming the limit, for what the kernel cannot take.
     """
     size = pair.shape[-1] // 2
-    expect("gate and up", pair, (*pair.shape[:-1], 2 * size), HALVES, pair)
+    expect("gate and up", pair, (*pair.shape[:-1], 2 * size), COMPUTE_DTYPES, pair)
     rows = side_by_side(pair.reshape(-1, 2 * size))
     gated = pair.new_empty(*pair.shape[:-1], size)
     _gate_kernel[rows.shape[0], triton.cdiv(size, _GATE_BLOCK)](

@@ -12,7 +12,7 @@ import triton
 from torch import Tensor
 
 from specla.errors import SpeclaError
-from specla.ops.kernels.checks import HALVES, expect
+from specla.ops.kernels.checks import COMPUTE_DTYPES, expect
 from specla.ops.kernels.launch import overlapped, side_by_side
 from specla.ops.kernels.skinny_matrix import matrix_kernel
 from specla.ops.kernels.skinny_vector import vector_kernel
@@ -233,7 +233,7 @@ def _checked(given: Operands, most: int) -> Operands:
     rows = x.shape[0]
     if x.dim() != 2 or not 0 < rows <= most:
         raise SpeclaError(f"x of {tuple(x.shape)}: this product's kernel takes [1 to {most} rows, columns]")
-    expect("x", x, (rows, weight.data.shape[1]), HALVES, x)
+    expect("x", x, (rows, weight.data.shape[1]), COMPUTE_DTYPES, x)
     expect("a weight", weight.data, (weight.outputs * (1 + weight.gated), x.shape[1]), (x.dtype,), x)
     expect("its counters", weight.counters, weight.counters.shape, (torch.int32,), x)
     # No copy would do: it would be read before the kernel that copies has ended.
@@ -241,7 +241,7 @@ def _checked(given: Operands, most: int) -> Operands:
         if kept is not None and not kept.is_contiguous():
             raise SpeclaError(f"{name} with strides {kept.stride()}: kernels take it contiguous")
     if norm is not None:
-        expect("the norm's weight", norm.weight, (x.shape[1],), HALVES, x)
+        expect("the norm's weight", norm.weight, (x.shape[1],), COMPUTE_DTYPES, x)
         if norm.squares is not None:
             expect("sums of squares", norm.squares, (rows, norm.squares.shape[1]), (torch.float32,), x)
     elif keeps_normed:
