@@ -111,6 +111,10 @@ def test_parquet_keeps_what_it_stores() -> None:
     assert table.columns == ("prompt", "id", "turns", "image")
 
 
+def test_xz_is_read_with_the_padding_that_may_follow() -> None:
+    assert len(rows_of(lzma.compress(b"one\ntwo\n") + bytes(8), "a.txt.xz").rows) == 2
+
+
 @pytest.mark.parametrize(("ending", "pack"), [(".gz", gzip.compress), (".XZ", lzma.compress), (".zst", zstd)])
 def test_packed_files(ending: str, pack: Any, tmp_path: Path) -> None:
     content = b'{"prompt": "one"}\n{"prompt": "two"}\n'
