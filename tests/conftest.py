@@ -1,9 +1,13 @@
 """What holds for every test: one thread, GPU tests skip without a GPU, and exhaustive ones without --exhaustive."""
 
 import os
+import signal
 import sys
+from collections.abc import Iterator
 
 import pytest
+
+from specla.interrupt import SIGNALS
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -48,3 +52,14 @@ def one_thread() -> None:
     torch = sys.modules.get("torch")
     if torch is not None:
         torch.set_num_threads(1)
+
+
+@pytest.fixture
+def untouched_signals() -> Iterator[None]:
+    """What ends a command as a shell leaves it: under nohup the tests ignore one, and coverage takes one for itself."""
+    before = {number: signal.getsignal(number) for number in SIGNALS}
+    for number in SIGNALS:
+        signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)

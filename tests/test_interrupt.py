@@ -12,7 +12,10 @@ from specla.bench.record import Status
 from specla.interrupt import SIGNALS, Interrupt, check, remembered, unbroken
 from tests.factory import decode_record, unmeasured
 
-pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+    pytest.mark.usefixtures("untouched_signals"),
+]
 
 
 class Unheard:
@@ -106,19 +109,7 @@ def test_cleaning_up_is_whole_for_one_who_asks_twice() -> None:
     assert reached == ["the summary", "and what follows it"]
 
 
-@pytest.fixture
-def untouched() -> Iterator[None]:
-    """Every signal as a shell leaves it; under nohup the tests' own process ignores one."""
-    before = {number: signal.getsignal(number) for number in SIGNALS}
-    for number in SIGNALS:
-        signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
-    yield
-    for number, handler in before.items():
-        signal.signal(number, handler)
-
-
 @pytest.mark.parametrize("number", SIGNALS)
-@pytest.mark.usefixtures("untouched")
 def test_the_handler_that_was_there_comes_back(number: signal.Signals) -> None:
     before = signal.getsignal(number)
     with remembered():
@@ -128,9 +119,7 @@ def test_the_handler_that_was_there_comes_back(number: signal.Signals) -> None:
     assert told.value.signal is number and signal.getsignal(number) is before
 
 
-@pytest.mark.usefixtures("untouched")
 def test_the_first_signal_says_how_it_ended() -> None:
-
     def both() -> None:
         try:
             signal.raise_signal(signal.SIGTERM)
@@ -143,7 +132,6 @@ def test_the_first_signal_says_how_it_ended() -> None:
 
 
 @pytest.mark.parametrize("number", SIGNALS)
-@pytest.mark.usefixtures("untouched")
 def test_a_signal_that_is_ignored_stays_so(number: signal.Signals) -> None:
     """As SIGHUP is under nohup."""
     signal.signal(number, signal.SIG_IGN)

@@ -106,6 +106,9 @@ class Composer:
                 raise SpeclaError(f"{printable(word)}: {_TOO_DEEP}") from None
             except OmegaConfBaseException as error:
                 raise SpeclaError(f"{printable(word)}: give {_expected(key)}") from error
+        if _names_folder(values):
+            # Whose preset has random weights, it lends its name alone.
+            config.model.weights = "checkpoint"
         try:
             schema = OmegaConf.to_object(config)
         except RecursionError:
@@ -132,6 +135,12 @@ class Composer:
             sweep={str(key): str(value) for key, value in (sweep or {}).items()},
             sections={str(name): [str(word) for word in words] for name, words in sections.items()},
         )
+
+
+def _names_folder(values: tuple[str, ...]) -> bool:
+    """Whether these words ask for a checkpoint's folder, and say nothing of where its weights are from."""
+    named = {key: value for key, _, value in (word.partition("=") for word in values)}
+    return named.get("model.path", "null") != "null" and "model.weights" not in named
 
 
 @lru_cache(maxsize=8)

@@ -5,7 +5,7 @@ from functools import lru_cache
 
 from specla.bench.cells import Cell
 from specla.bench.choice import COSTED
-from specla.bench.footprint import BANDWIDTH_BYTES, Decode, Footprint
+from specla.bench.footprint import BANDWIDTH_BYTES, CHUNK, Decode, Footprint
 from specla.bench.identity import seen_config
 from specla.bench.normalise import END_TO_END, KERNEL_COMMANDS
 from specla.bench.settings import Settings, WorkloadSettings, model_config
@@ -84,6 +84,9 @@ def estimate(cell: Cell, device: str, dtype: str) -> Estimate:
     step = traffic.total_bytes / rates.bytes_s + cost.step_flops(batch, nodes) / rates.flops_s
     step += layers * (rates.layer_us + walked * rates.node_us) * 1e-6
     items = batches(cell)
+    prompt = longest_prompt(cell.settings)
+    # A prompt is run twice, for its state and by the gate, chunk by chunk.
+    chunk = cost.step_flops(batch, min(prompt, CHUNK)) / rates.flops_s + layers * rates.layer_us * 1e-6
     steps = items * (workload.max_new_tokens or 1) / (1.0 if cell.method.verify == "ar" else _TOKENS_A_STEP)
     passes: float = 1 + cell.settings.measure.warmup + cell.settings.measure.repeats
     if cell.is_open:
@@ -91,7 +94,7 @@ def estimate(cell: Cell, device: str, dtype: str) -> Estimate:
         calibration = cell.settings.measure.calibration or 0
         timed = min(calibration, COSTED) * _TIMED_STEPS / (workload.max_new_tokens or 1)
         passes += (calibration + timed) / (items * batch)
-    return Estimate(passes * steps * step, _memory(cell, cost, device, dtype))
+    return Estimate(passes * steps * step + 2 * items * -(-prompt // CHUNK) * chunk, _memory(cell, cost, device, dtype))
 
 
 def does_not_fit(cell: Cell, device: str, dtype: str, available_bytes: int) -> str:

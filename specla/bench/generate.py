@@ -15,6 +15,7 @@ from specla.bench.counting import counts
 from specla.bench.estimate import does_not_fit, smaller
 from specla.bench.inputs import model_notes
 from specla.bench.measure import Method
+from specla.bench.settings import GROUPS, dials
 from specla.bench.stats import draft_efficiency, tau
 from specla.bench.subject import Subject, Target, load_target, model_words, resolve_device, resolve_dtype
 from specla.bench.workloads.base import Prompt
@@ -44,8 +45,12 @@ def stream(plan: Plan, prompt: str) -> Generator[str, None, Summary]:
     _refuse_gpu(plan.cells[0].settings.device)
     if not cells:
         raise SpeclaError(f"generate: {plan.cells[0].reason}")
+    if prompt.partition("=")[0] in (*GROUPS, *dials()) and "=" in prompt:
+        raise SpeclaError(f"generate: {prompt[:60]} stands where the text to continue does; give the text first")
     if not prompt.strip():
         raise SpeclaError("generate: the prompt is empty; give some text to continue")
+    if not prompt.isprintable() and any("\ud800" <= character <= "\udfff" for character in prompt):
+        raise SpeclaError("generate: the prompt is not UTF-8; give text in UTF-8")
     if (batch := cells[0].settings.workload.batch) != 1:
         raise SpeclaError(f"workload.batch={batch}: generate goes on from one text; leave it out")
     model_notes(cells[0].settings.model, fetch=True)

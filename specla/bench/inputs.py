@@ -18,6 +18,8 @@ from specla.models.folder import local_folder, read_config
 from specla.models.look import look_at
 from specla.models.tokenizer import TextTokenizer
 
+CELLS_FAIL = "its cells fail"
+"""The end of a note on an input that is bad, where other cells have good ones: a run ends with 4 then."""
 UNSEEN = "no such folder here; a run asks the hub for it, a dry run does not"
 
 
@@ -44,7 +46,7 @@ def check_inputs(plan: Plan, fetch: bool) -> Plan:
             bad[look, chosen] = error
     if bad and all(any(one in bad for one in _inputs_of(cell)) for cell in asked(decodes)):
         raise next(iter(bad.values()))
-    notes += [f"{error}: its cells fail" for error in bad.values()]
+    notes += [f"{error}: {CELLS_FAIL}" for error in bad.values()]
     return replace(plan, notes=(*plan.notes, *dict.fromkeys(notes)))
 
 

@@ -174,7 +174,7 @@ class RunFolder:
         try:
             before = json.loads((self.path / ENV).read_text(encoding="utf-8"))
             earlier = list(before.get("earlier", []))
-        except (OSError, ValueError, AttributeError, TypeError):
+        except (OSError, ValueError, AttributeError, TypeError, RecursionError):
             return dict(env)
         if any(before.get(name) != env.get(name) for name in ("commit", "dirty")):
             earlier.append({name: before.get(name) for name in ("commit", "dirty", "date")})
@@ -242,7 +242,7 @@ class RunFolder:
         try:
             rows = json.loads((self.path / name).read_text(encoding="utf-8"))
             return [row for row in rows if isinstance(row, dict)]
-        except (OSError, ValueError, TypeError):
+        except (OSError, ValueError, TypeError, RecursionError):
             return []
 
     def log(self, line: str) -> None:

@@ -7,7 +7,7 @@ import torch
 
 from specla.bench.cells import Cell, Plan, asked
 from specla.bench.identity import ModelInfo, checkpoint_info, seen_info
-from specla.bench.inputs import UNSEEN
+from specla.bench.inputs import CELLS_FAIL, UNSEEN
 from specla.bench.normalise import END_TO_END, KERNEL_COMMANDS
 from specla.bench.settings import DrafterSettings, ModelSettings, model_config
 from specla.errors import SpeclaError
@@ -110,7 +110,7 @@ def check_drafters(plan: Plan) -> list[str]:
     others = any(cell.settings.drafter.name != "aligned" for cell in asked(cells))
     if bad and len(bad) == len(pairs) and not others:
         raise bad[0]
-    return list(dict.fromkeys([*notes, *(f"{error}: its cells fail" for error in bad)]))
+    return list(dict.fromkeys([*notes, *(f"{error}: {CELLS_FAIL}" for error in bad)]))
 
 
 def _drafter_notes(

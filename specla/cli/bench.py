@@ -128,10 +128,11 @@ app.command("paper")(
 
 
 def _dry_run(planned: "Plan", json: bool) -> int:
-    """The exit code that a run would have for cells that the memory does not hold."""
+    """The exit code that a run would have, as far as is known: 4 for bad inputs of some cells, or too little memory."""
     from dataclasses import replace
 
     from specla.bench.identity import seen_info
+    from specla.bench.inputs import CELLS_FAIL
     from specla.bench.machine import cpu_model
     from specla.bench.planned import planned_record
     from specla.bench.record import Status
@@ -146,7 +147,8 @@ def _dry_run(planned: "Plan", json: bool) -> int:
         from specla.bench.trained import check_drafters
 
         unseen = check_drafters(planned)
-    for note in dict.fromkeys((*planned.notes, *unseen)):
+    notes = dict.fromkeys((*planned.notes, *unseen))
+    for note in notes:
         log(note)
     unfit = unfit_cells(planned)
     print_plan(planned, unfit)
@@ -163,7 +165,7 @@ def _dry_run(planned: "Plan", json: bool) -> int:
         named = ["cuda" if cell.settings.device == "cuda" else cpu_model() for cell in planned.cells]
         records = [replace(record, device=name) for record, name in zip(records, named, strict=True)]
         print_json(build_document(records, planned.command, "", named[0]))
-    return 4 if unfit else 0
+    return 4 if unfit or any(note.endswith(CELLS_FAIL) for note in notes) else 0
 
 
 def _slug(command: str, words: list[str]) -> str:

@@ -22,6 +22,8 @@ def corpus(overrides: Overrides = None, json: JsonFlag = False, config_dir: Conf
     """Clean text, split off held-out documents, train a tokenizer, write token files.
 
     Without words: the corpus of gdn-mini, its packages fetched by name and hash. With sources=..., your own text.
+
+    Example: specla train corpus 'sources=[{path: FOLDER, name: docs, licence: MIT, category: prose}]' out=FOLDER
     """
     from specla.train.corpus import build_corpus
     from specla.train.options import corpus_options

@@ -81,7 +81,20 @@ class ChatTemplate:
             # The first answer is about the template itself.
             name = f"{conversations[len(texts) - 1][0]}: " if texts else ""
             raise self._failed(name, answers, done, seconds)
-        return texts[1:]
+        return self._held(conversations, texts[1:])
+
+    def _held(self, conversations: Sequence[tuple[str, Sequence[Turn]]], texts: list[str]) -> list[str]:
+        """The texts. Raises SpeclaError where what the conversations say is not in them."""
+        for (name, _), text in zip(conversations, texts, strict=True):
+            if not text.strip():
+                raise SpeclaError(f"{name}: {self.file}: the chat template makes no text of it; correct it")
+        different = len({tuple(turns) for _, turns in conversations})
+        if different > 1 and len(set(texts)) == 1:
+            raise SpeclaError(
+                f"{self.file}: the chat template makes one text of {different:,} conversations, {texts[0][:60]!r}; it "
+                "leaves out what they say: correct it"
+            )
+        return texts
 
     def _failed(
         self, name: str, answers: list[dict[str, str]], done: subprocess.CompletedProcess[str], seconds: float

@@ -2,8 +2,6 @@
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +14,10 @@ from specla.errors import SpeclaError, first_line
 from specla.models.config import GatedDeltaNetConfig
 from specla.models.folder import local_folder, read_config
 from specla.models.gated_deltanet import GatedDeltaNetLM
-from specla.models.look import EMBEDDINGS, HEAD, LAYER, early_skips, left_out
+from specla.models.look import early_skips, left_out
+from specla.models.shapes import EMBEDDINGS, HEAD, ModelShapes, require_fit
 from specla.models.shards import FLOATS, Stored, stored_tensors, weight_files
-from specla.models.weights import read_tensors, require_finite, require_fit, shapes_of
+from specla.models.weights import read_tensors, require_finite
 
 SHARD_SIZE = "15MB"
 # Their exponentials decide how long the state remembers: they stay float32 in every dtype, on disk and in memory.
@@ -55,7 +54,7 @@ def load_model(folder: Path, dtype: torch.dtype, device: torch.device | str = "c
     for name in early_skips(config, found):
         del found[name]
     head = found.pop(HEAD) if config.tie_word_embeddings and HEAD in found else None
-    require_fit(ModelShapes(config, str(folder / "config.json")), found, folder, left_out(folder))
+    require_fit(ModelShapes(config), found, folder, left_out(folder))
     cast: dict[str, Tensor] = {}
     for name, tensor in read_tensors(found):
         cast[name] = _cast(name, tensor, dtype).to(device)
@@ -71,35 +70,6 @@ def load_model(folder: Path, dtype: torch.dtype, device: torch.device | str = "c
     if config.tie_word_embeddings:
         model.lm_head.weight = model.model.embeddings.weight
     return model.prepare()
-
-
-class ModelShapes(Mapping[str, tuple[int, ...]]):
-    """The shapes of a model's weights by name, tied ones once; made of one layer, however many a config asks for."""
-
-    def __init__(self, config: GatedDeltaNetConfig, where: str) -> None:
-        self._layers = config.num_hidden_layers
-        shapes = shapes_of(lambda: GatedDeltaNetLM(replace(config, num_hidden_layers=1)), where)
-        if config.tie_word_embeddings:
-            del shapes[HEAD]
-        first = "model.layers.0."
-        self._layer = {name.removeprefix(first): shape for name, shape in shapes.items() if name.startswith(first)}
-        self._around = {name: shape for name, shape in shapes.items() if not name.startswith(first)}
-
-    def __getitem__(self, name: str) -> tuple[int, ...]:
-        layer = LAYER.fullmatch(name)
-        if layer is None:
-            return self._around[name]
-        if int(layer[1]) >= self._layers:
-            raise KeyError(name)
-        return self._layer[layer[2]]
-
-    def __iter__(self) -> Iterator[str]:
-        yield from self._around
-        for layer in range(self._layers):
-            yield from (f"model.layers.{layer}.{name}" for name in self._layer)
-
-    def __len__(self) -> int:
-        return len(self._around) + self._layers * len(self._layer)
 
 
 def _require_tied(head: Stored, embeddings: Tensor, folder: Path) -> None:

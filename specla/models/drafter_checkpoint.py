@@ -21,8 +21,9 @@ from specla.models.config import MOST
 from specla.models.drafter import AlignedNet, DrafterConfig
 from specla.models.json_file import read_object
 from specla.models.plain_file import size_of
+from specla.models.shapes import require_fit
 from specla.models.shards import headers
-from specla.models.weights import read_tensors, require_finite, require_fit, shapes_of
+from specla.models.weights import read_tensors, require_finite, shapes_of
 from specla.models.whole_folder import whole_folder
 
 KIND, FORMAT = "specla-aligned-drafter", 1

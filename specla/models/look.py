@@ -1,49 +1,28 @@
 """A checkpoint looked at as far as that goes without torch: for a dry run, and for what a run leaves unread."""
 
-import math
-import re
 from collections.abc import Mapping
 from pathlib import Path
 
-from specla.errors import SpeclaError
 from specla.models.config import DEFAULTS, GatedDeltaNetConfig
 from specla.models.folder import read_config
 from specla.models.json_file import read_object
-from specla.models.shards import Stored, misnamed, require_floats, stored_tensors, unread_files
+from specla.models.shapes import HEAD, LAYER, ModelShapes, require_fit
+from specla.models.shards import Stored, stored_tensors, unread_files
 
-EMBEDDINGS, HEAD = "model.embeddings.weight", "lm_head.weight"
-LAYER = re.compile(r"model\.layers\.(0|[1-9][0-9]{0,9})\.(.+)")
 # Keys that decide the shapes of weights and that not every config.json has.
 _SIZES = ("vocab_size", "hidden_size", "num_hidden_layers", "num_heads", "head_dim", "expand_v")
 
 
 def look_at(folder: Path) -> None:
-    """Hold a checkpoint's headers against its config.json by what needs no network: dtypes, layers, sizes in all.
+    """Hold the headers of a checkpoint's files against its config.json, as `load_model` does.
 
     Raises:
-        SpeclaError: a file is missing or damaged, or the weights cannot be those of config.json. Where they can be,
-            `load_model` still holds every shape against the network's.
+        SpeclaError: a file is missing or damaged, or the weights are not those that config.json asks for.
     """
     config, found = read_config(folder), stored_tensors(folder)
-    require_floats(found)
     for name in (*early_skips(config, found), *((HEAD,) if config.tie_word_embeddings else ())):
         found.pop(name, None)
-    hint = left_out(folder)
-    if EMBEDDINGS not in found:
-        unknown = sorted(name for name in found if name != HEAD and not name.startswith("model."))
-        told = misnamed(EMBEDDINGS, unknown)
-        raise SpeclaError(f"{folder}: no weight {EMBEDDINGS!r}{told}; config.json does not fit the weights{hint}")
-    shape, wanted = found[EMBEDDINGS].shape, (config.vocab_size, config.hidden_size)
-    if shape != wanted:
-        raise SpeclaError(f"{folder}: weight {EMBEDDINGS!r} has shape {shape}, config.json asks for {wanted}{hint}")
-    layers = len({layer[1] for name in found if (layer := LAYER.fullmatch(name))})
-    numbers = sum(math.prod(stored.shape) for stored in found.values())
-    for what, there, asked in (
-        ("layers", layers, config.num_hidden_layers),
-        ("numbers", numbers, config.parameters),
-    ):
-        if there != asked:
-            raise SpeclaError(f"{folder}: the weights have {there:,} {what}, config.json asks for {asked:,}{hint}")
+    require_fit(ModelShapes(config), found, folder, left_out(folder))
 
 
 def checkpoint_notes(folder: Path) -> list[str]:

@@ -42,10 +42,25 @@ def weight_files(folder: Path) -> list[Path]:
     files = [folder / name for name in names]
     for file in files:
         if size_of(file) is None:
-            raise SpeclaError(f"{folder}: {file.name} is missing; is the checkpoint complete, and in safetensors form?")
+            raise SpeclaError(f"{folder}: {file.name} is missing{_instead(folder)}")
     if (folder / SINGLE).exists() and folder / SINGLE not in files:
         raise SpeclaError(f"{folder}: has {SINGLE} and the shards of {INDEX}; remove the one that is not meant")
     return files
+
+
+def _instead(folder: Path) -> str:
+    """What to say of a folder that lacks the weights that were looked for: what is there, and what that may be."""
+    there = sorted(file.name for suffix in ("*.safetensors", "*.bin", "*.pt", "*.pth") for file in folder.glob(suffix))
+    if not there or (folder / INDEX).exists():
+        return "; is the checkpoint complete, and in safetensors form?"
+    named = (
+        f", but {', '.join(there)[:200]} is there" if len(there) == 1 else f", but {', '.join(there)[:200]} are there"
+    )
+    if any(name.startswith("adapter") for name in there):
+        return f"{named}: an adapter is no model; merge it into its model and save that"
+    if not any(name.endswith(".safetensors") for name in there):
+        return f"{named}: save the model again with safe_serialization=True"
+    return f"{named}; save the model whole, without a variant in its name"
 
 
 def unread_files(folder: Path) -> list[str]:

@@ -66,8 +66,8 @@ class TextTokenizer:
     """
 
     def __init__(self, folder: Path, config: GatedDeltaNetConfig) -> None:
-        self._file, self._vocabulary = folder / "tokenizer.json", config.vocab_size
-        self._tokenizer = read_tokenizer(self._file, config.vocab_size)
+        self.file, self._vocabulary = folder / "tokenizer.json", config.vocab_size
+        self._tokenizer = read_tokenizer(self.file, config.vocab_size)
 
     @property
     def digest(self) -> str:
@@ -80,7 +80,7 @@ class TextTokenizer:
         notes, held = [], self._tokenizer.get_vocab_size(with_added_tokens=True)
         if held < _FEW * self._vocabulary:
             notes.append(
-                f"{self._file}: has {held:,} tokens, the model {self._vocabulary:,}: the others have no text; is it "
+                f"{self.file}: has {held:,} tokens, the model {self._vocabulary:,}: the others have no text; is it "
                 "this model's?"
             )
         try:
@@ -89,18 +89,23 @@ class TextTokenizer:
             return (*notes, f"{problem}: {_SAMPLE!r}")
         if back.strip() != _SAMPLE:
             why = " (it has no decoder)" if self._tokenizer.decoder is None else ""
-            notes.append(f"{self._file}: does not give a text back{why}: {_SAMPLE!r} becomes {back[:100]!r}")
+            notes.append(f"{self.file}: does not give a text back{why}: {_SAMPLE!r} becomes {back[:100]!r}")
         return tuple(notes)
+
+    def has_tokens_of(self, file: Path) -> bool:
+        """Whether token ids mean to another tokenizer.json what they mean here. Raises SpeclaError where it is none."""
+        same: bool = self._tokenizer.get_vocab() == read_tokenizer(file, self._vocabulary).get_vocab()
+        return same
 
     def encode(self, text: str) -> list[int]:
         """Token ids of a text; special tokens are not added. Raises SpeclaError where the tokenizer has none for it."""
-        with _told(self._file, "has no tokens for a text"):
+        with _told(self.file, "has no tokens for a text"):
             ids: list[int] = self._tokenizer.encode(text, add_special_tokens=False).ids
         return ids
 
     def decode(self, ids: list[int]) -> str:
         """The text of token ids; bytes that do not form UTF-8 become the replacement character."""
-        with _told(self._file, "has no text for tokens"):
+        with _told(self.file, "has no text for tokens"):
             return str(self._tokenizer.decode(ids, skip_special_tokens=True))
 
 

@@ -3,7 +3,6 @@
 The frames share the column `cell`, which is the index of the record in `Loaded.records`.
 """
 
-import json
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +18,7 @@ from specla.bench.record import Record, Status, latest
 from specla.bench.store import CONFIG, ENV, PROFILE, RECORDS
 from specla.bench.summary import Cell, build_cells
 from specla.errors import SpeclaError
+from specla.models.json_file import read_object
 from specla.report.escape import SENTENCE, shown
 from specla.report.find import find_runs
 from specla.report.frames import (
@@ -158,13 +158,11 @@ def _read_run(path: Path, name: str, found: RecordFile, done: Collection[str]) -
         notes.append(f"{counted} not measured: {shown}{more}")
     env: dict[str, Any] = {}
     try:
-        env = json.loads((path / ENV).read_text(encoding="utf-8"))
-        if not isinstance(env, dict):
-            raise SpeclaError(f"{path / ENV}: damaged, not an object")
+        env = read_object(path / ENV)
     except FileNotFoundError:
         notes.append(f"{ENV} is missing: hardware, versions and commit are unknown")
-    except (OSError, ValueError) as error:
-        raise SpeclaError(f"{path / ENV}: damaged ({error})") from None
+    except SpeclaError as error:
+        raise SpeclaError(f"{error}; restore it, or remove it: hardware and versions are unknown then") from None
     if not (path / CONFIG).is_file():
         notes.append(f"{CONFIG} is missing")
     if plan := read_manifest(path / CONFIG):

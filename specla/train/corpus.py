@@ -22,6 +22,7 @@ import numpy
 from tokenizers import Tokenizer
 
 from specla.errors import SpeclaError, is_full, naming
+from specla.models.json_file import read_object
 from specla.train.assemble import Assembled, Split, assemble
 from specla.train.corpus_options import CorpusOptions, Progress
 from specla.train.sources import Document, TextSource, source_digest
@@ -74,10 +75,9 @@ def read_manifest(folder: Path) -> dict[str, Any]:
         SpeclaError: there is none, or it is not readable.
     """
     try:
-        loaded: dict[str, Any] = json.loads((folder / "corpus.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+        return read_object(folder / "corpus.json")
+    except (OSError, SpeclaError) as error:
         raise SpeclaError(f"{folder}: no corpus there ({error}): build it first") from error
-    return loaded
 
 
 def heldout_documents(folder: Path, tokenizer: Tokenizer) -> Iterator[Document]:

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from specla.errors import SpeclaError, first_line
 from specla.models.json_file import read_object
-from specla.models.tokenizer import read_tokenizer
+from specla.models.tokenizer import TextTokenizer, read_tokenizer
 
 
 @dataclass(frozen=True)
@@ -71,6 +71,15 @@ def corpus_tokenizer(corpus: Path, vocab_size: int) -> Path:
     return corpus / "tokenizer.json"
 
 
+def require_tokens_of(tokenizer: TextTokenizer, corpus: Path) -> None:
+    """Raise SpeclaError where a corpus' ids mean other texts to a model's tokenizer."""
+    if not tokenizer.has_tokens_of(corpus / "tokenizer.json"):
+        raise SpeclaError(
+            f"corpus={corpus}: its tokens are not those of {tokenizer.file}; give the corpus that this model was "
+            "trained on, or a model that was trained on this corpus"
+        )
+
+
 def _array(path: Path, vocab_size: int) -> np.ndarray:
     try:
         # Mapped: a header that asks for more than the file has is refused before anything is allocated.
@@ -82,5 +91,6 @@ def _array(path: Path, vocab_size: int) -> np.ndarray:
     low, high = (int(tokens.min()), int(tokens.max())) if len(tokens) else (0, 0)
     if low < 0 or high >= vocab_size:
         wrong = low if low < 0 else high
-        raise SpeclaError(f"{path}: token {wrong} does not fit the model's vocabulary of {vocab_size}")
+        advice = "make the corpus again" if low < 0 else f"a new target has it with model.vocab_size={high + 1}"
+        raise SpeclaError(f"{path}: token {wrong} does not fit the model's vocabulary of {vocab_size}; {advice}")
     return tokens

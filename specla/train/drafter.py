@@ -18,7 +18,9 @@ from specla.errors import SpeclaError
 from specla.models.drafter import AlignedNet, DrafterConfig
 from specla.models.drafter_checkpoint import load_drafter, save_drafter
 from specla.models.gated_deltanet import GatedDeltaNetLM
+from specla.models.tokenizer import TextTokenizer
 from specla.train.acceptance import Acceptances, accepted_by_depth
+from specla.train.corpus_files import require_tokens_of
 from specla.train.drafter_data import DrafterData
 from specla.train.loop import RunOptions, Training
 from specla.train.rollout import rollout
@@ -182,6 +184,8 @@ def start_training(
         # The drafter's own products are in bfloat16; those of the delta rule may round their inputs as well.
         torch.set_float32_matmul_precision("high")
     target = load_target(settings, resolve_dtype("auto", options.device), options.device, options.seed)
+    if isinstance(target.tokenizer, TextTokenizer):
+        require_tokens_of(target.tokenizer, options.corpus)
     training = DrafterTraining(target.model, target.digest, options, tick)
     training.notes[:0] = target.notes
     return training

@@ -228,5 +228,6 @@ def _read(name: str, schema: type[_Schema], words: Sequence[str], config_dir: st
     except (OmegaConfBaseException, ValueError) as error:
         lines = [line for line in str(error).splitlines() if line.strip()]
         where = next((line.split(":")[1].strip() for line in lines if "full_key" in line), file.name)
-        raise SpeclaError(f"{where}: {lines[0]}") from None
+        form = "; give it as in sources='[{path: FOLDER, name: docs, licence: MIT, category: prose}]'"
+        raise SpeclaError(f"{where}: {lines[0]}{form * where.startswith('sources')}") from None
     return _bounded(read)

@@ -112,12 +112,20 @@ def test_all_prompts_are_counted_where_none_are_named(tmp_path: Path) -> None:
     words = ("workload.dataset=null", f"workload.path={path}", "model=gdn-mini", "workload.prompts=")
     every, named, few = (cell(*words[:-1], f"{words[-1]}{count}", batch=4) for count in ("null", "40", "4"))
     estimates = [estimate(one, "cpu", "float32") for one in (every, named, few)]
-    assert estimates[0] == estimates[1] and estimates[0].seconds == pytest.approx(10 * estimates[2].seconds)
+    assert estimates[0] == estimates[1] and estimates[0].seconds == pytest.approx(10 * estimates[2].seconds, rel=1e-3)
     assert held(every) - held(few) > 0.9 * 9 * 4 * STATE
     unseen = cell(
         "workload.path=null", "workload.dataset=someone/texts", *words[2:-1], "workload.prompts=null", batch=4
     )
-    assert estimate(unseen, "cpu", "float32").seconds == pytest.approx(estimates[2].seconds)
+    assert estimate(unseen, "cpu", "float32").seconds == pytest.approx(estimates[2].seconds, rel=0.1)
+
+
+def test_long_prompts_take_their_time(tmp_path: Path) -> None:
+    """Two million tokens of one prompt were a second, for 40 that they took."""
+    path = tmp_path / "prompts.jsonl"
+    path.write_text(json.dumps({"prompt": "word " * 400_000}) + "\n")
+    words = ("workload.dataset=null", f"workload.path={path}", "model=gdn-tiny", "workload.prompt_tokens=null")
+    assert 20 < estimate(cell(*words), "cpu", "float32").seconds < 120
 
 
 def test_what_does_not_fit_says_what_would() -> None:

@@ -107,7 +107,7 @@ def test_a_second_writer_takes_nothing_away(tmp_path: Path) -> None:
 def test_a_report_that_cannot_be_written_leaves_nothing(tmp_path: Path) -> None:
     with opened(tmp_path / "runs") as run:
         run.append(cell(1))
-    with failing("write", errno.ENOSPC), pytest.raises(OSError, match="No space left.*one"):
+    with failing("write", errno.ENOSPC), pytest.raises(OSError, match=r"No space left.*one"):
         build_report([run.path], tmp_path / "some" / "reports" / "one")
     assert [path.name for path in tmp_path.iterdir()] == ["runs"]
 

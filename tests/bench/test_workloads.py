@@ -142,6 +142,20 @@ def test_conversations_without_a_prompt_are_left_out_and_told(tmp_path: Path) ->
         chosen(tmp_path / "a.jsonl", lines({"messages": [silent]}))
 
 
+def test_what_a_later_turn_holds_is_pointed_to(tmp_path: Path) -> None:
+    """Not the column that was taken already."""
+    said = [{"role": "user", "content": text} for text in ("", "a")]
+    found = chosen(tmp_path / "a.jsonl", lines({"messages": said}, {"messages": said[1:]}))
+    assert found.notes[0].endswith("(line 1) and are left out; workload.turns=all takes later turns")
+
+
+def test_what_lies_a_level_deeper_is_pointed_to(tmp_path: Path) -> None:
+    """Requests as they are logged: the method of all was a column that `holds text`."""
+    row = {"method": "POST", "body": {"messages": [{"role": "user", "content": "a"}]}}
+    with pytest.raises(SpeclaError, match=r"there is no such column; body holds messages: write it one level up$"):
+        chosen(tmp_path / "a.jsonl", lines(row))
+
+
 def test_a_column_that_is_blank_throughout_gives_way_to_the_next(tmp_path: Path) -> None:
     talk = [{"role": "user", "content": "a"}]
     rows = [{"prompt": None, "messages": talk}, {"prompt": "", "messages": talk}]

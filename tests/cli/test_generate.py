@@ -1,13 +1,17 @@
 """`specla generate`: what it says at the end, of models that say nothing, and what a terminal gets of the text."""
 
 import json
+import re
 from types import SimpleNamespace
 
 import pytest
 import torch
 
+from specla.bench.generate import stream
+from specla.bench.plan import plan
 from specla.bench.subject import random_model
 from specla.engine.decode import Decoding, Step, StopRule
+from specla.errors import SpeclaError
 from specla.models.gated_deltanet import GatedDeltaNetLM
 from specla.models.tokenizer import ByteTokenizer
 from tests.cli.conftest import Run
@@ -103,3 +107,24 @@ def test_what_the_memory_will_not_hold_is_not_loaded(run: Run, monkeypatch: pyte
     monkeypatch.setattr("specla.bench.generate.clock_for", lambda device: SimpleNamespace(free_bytes=0))
     code, out, err = run(f"specla generate hi {TINY}")
     assert (code, out) == (4, "") and err.startswith("specla: generate: does not fit: takes about 0.")
+
+
+@pytest.mark.parametrize(
+    ("prompt", "told"),
+    [
+        ("drafter=ngram", "generate: drafter=ngram stands where the text to continue does; give the text first"),
+        ("workload.max_new_tokens=4", "stands where the text to continue does"),
+        ("a\udcffb", "generate: the prompt is not UTF-8; give text in UTF-8"),
+    ],
+)
+def test_what_is_no_text_to_continue_is_refused(prompt: str, told: str) -> None:
+    with pytest.raises(SpeclaError, match=re.escape(told)):
+        next(stream(plan("generate", ["model=gdn-tiny", "drafter=ngram"]), prompt))
+
+
+def test_a_folder_is_the_model_whatever_lends_its_name(run: Run) -> None:
+    """A preset of random weights went on before, with no word of the folder."""
+    code, _, err = run("specla generate text model=gdn-tiny model.path=/nowhere drafter=ngram")
+    assert code == 2 and err == "specla: model.path=/nowhere: no such folder\n"
+    code, _, err = run("specla generate text model=gdn-tiny model.path=/nowhere model.weights=random drafter=ngram")
+    assert code == 0

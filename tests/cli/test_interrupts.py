@@ -18,6 +18,8 @@ from specla.engine.decode import Decoding, Step
 from tests.cli.conftest import Run
 from tests.test_interrupt import lose_an_interrupt
 
+pytestmark = pytest.mark.usefixtures("untouched_signals")
+
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)])
 def test_a_signal_ends_a_run_with_its_summary(
@@ -36,12 +38,7 @@ def test_a_signal_ends_a_run_with_its_summary(
     step, write = Decoding.step, RunFolder.write_summary
     monkeypatch.setattr(Decoding, "step", interrupted)
     monkeypatch.setattr(RunFolder, "write_summary", impatient)
-    # Under nohup the tests' own process ignores it.
-    hangup = signal.signal(signal.SIGHUP, signal.SIG_DFL)
-    try:
-        ended, _, err = run("specla bench e2e experiment=smoke")
-    finally:
-        signal.signal(signal.SIGHUP, hangup)
+    ended, _, err = run("specla bench e2e experiment=smoke")
     where, told = err.splitlines()[-2:]
     assert ended == code and re.match(r"specla: interrupted( by SIG\w+)?; what was finished is kept", told)
     assert re.fullmatch(r"runs/bench-e2e-smoke-\w{12}: 0 of \d cells finished", where)

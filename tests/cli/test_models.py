@@ -90,7 +90,7 @@ def overlapping(folder: Path) -> None:
     [
         (deep, "config.json: not valid JSON (nested too deeply)"),
         (config(num_hidden_layers=2.7), "config.json: num_hidden_layers=2.7: give a whole number"),
-        (config(num_hidden_layers=10**9), "layers, config.json asks for 1,000,000,000"),
+        (config(num_hidden_layers=10**9), "config.json does not fit the weights"),
         (config(hidden_size=10**6), "config.json asks for (8192, 1000000)"),
         (config(eos_token_id=[0, 8192]), "config.json: eos_token_id=8192: the vocabulary has the tokens 0 to 8191"),
         (config(vocab_size=8191), "has shape (8192, 32), config.json asks for (8191, 32)"),

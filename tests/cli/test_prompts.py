@@ -32,7 +32,7 @@ def test_a_dry_run_tells_of_every_file_of_a_sweep(run: Run, tmp_path: Path) -> N
     code, out, err = run(
         "specla bench e2e --dry-run workload=dataset workload.path=few.txt,missing.txt workload.prompts=1"
     )
-    assert code == 0 and out
+    assert code == 4 and out
     assert "workload.path=few.txt: 2 prompts, the first: 'one'\n" in err
     assert "workload.path=missing.txt: no such file: its cells fail\n" in err
 
@@ -64,7 +64,7 @@ def test_a_dry_run_lists_what_is_left_beside_a_bad_file(run: Run, tmp_path: Path
         "specla bench e2e --dry-run workload=dataset drafter=ngram workload.path=few.txt,missing.txt workload.prompts=1"
     )
     held, left = err.splitlines()
-    assert code == 0 and out and held == "workload.path=few.txt: 2 prompts, the first: 'one'"
+    assert code == 4 and out and held == "workload.path=few.txt: 2 prompts, the first: 'one'"
     assert left.startswith("workload.path=missing.txt: no such file") and left.endswith(": its cells fail")
 
 
@@ -88,7 +88,7 @@ def test_a_dry_run_refuses_a_model_that_is_not_there(path: str, told: str, run: 
     for drafter in ("ngram", "aligned"):
         code, out, err = run(f"specla bench e2e --dry-run drafter={drafter} model.path={path},asset:gdn-mini")
         held, *left = err.splitlines()
-        assert code == 0 and out and held.startswith("workload=heldout: 120 prompts")
+        assert code == 4 and out and held.startswith("workload=heldout: 120 prompts")
         assert left[0].startswith(told) and err.count(": its cells fail\n") == 1
 
 

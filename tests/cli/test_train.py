@@ -33,6 +33,9 @@ def test_what_is_trained_is_benched_and_drafted_for(run: Run, tmp_path: Path) ->
     drafter = "specla train drafter model.path=out/model corpus=corpus out=drafter steps=1 batch_size=2 device=cpu"
     code, out, err = run(f"{drafter} sequence_length=40 depth=2 own_texts=2 own_prompt=10 heldout_texts=20")
     assert code == 0 and out.startswith("drafter: finished"), err
+    foreign = drafter.replace("model.path=out/model", "model=gdn-mini").replace("out=drafter", "out=other")
+    code, out, err = run(f"{foreign} sequence_length=40 depth=2 own_texts=2 own_prompt=10 heldout_texts=20")
+    assert (code, out) == (2, "") and "corpus=corpus: its tokens are not those of " in err and err.count("\n") == 1
     words = words.replace("drafter=ngram", "drafter=aligned drafter.path=drafter/drafter")
     code, out, err = run(f"specla generate 'The quick' {words}")
     assert code == 0, err

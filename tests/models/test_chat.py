@@ -100,6 +100,18 @@ def test_a_template_without_an_end_is_ended(template: str) -> None:
         put(ChatTemplate("x", template), seconds=0.2)
 
 
+def test_a_template_without_what_is_said_is_refused() -> None:
+    talks = [("first", TURNS[:1]), ("second", TURNS)]
+    with pytest.raises(
+        SpeclaError, match=r"^x: the chat template makes one text of 2 conversations, 'Hello'; it leaves"
+    ):
+        ChatTemplate("x", "Hello").render(talks)
+    assert ChatTemplate("x", "Hello").render([talks[0], talks[0]]) == ["Hello"] * 2
+    for blank in ("", "{# nothing #}", "{% for m in messages %}{% endfor %} \n"):
+        with pytest.raises(SpeclaError, match=r"^first: x: the chat template makes no text of it; correct it$"):
+            ChatTemplate("x", blank).render(talks)
+
+
 def test_the_conversation_that_fails_is_named() -> None:
     template = ChatTemplate("x", "{{ 1 / (messages | length - 2) }}")
     talks = [("first", TURNS[:1]), ("second", TURNS), ("third", TURNS[:1])]

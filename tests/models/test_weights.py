@@ -1,7 +1,9 @@
 """Weight files: shards and their index, damage by name, and that nothing is allocated or run that does not fit."""
 
 import json
+import math
 import os
+import re
 import shutil
 import struct
 import zipfile
@@ -15,10 +17,12 @@ from safetensors.torch import load_file, save_file
 
 from specla.errors import SpeclaError
 from specla.models.checkpoint import load_model, save_model, weights_digest
+from specla.models.gated_deltanet import GatedDeltaNetLM
 from specla.models.look import look_at
+from specla.models.shapes import ModelShapes
 from specla.models.shards import INDEX, stored_tensors, weight_files
 from specla.models.weights import is_finite, require_finite
-from tests.models.cases import raw_model
+from tests.models.cases import raw_model, tiny_config
 
 NAME = "model.layers.1.attn.q_proj.weight"
 
@@ -233,3 +237,45 @@ def test_headers_that_lie(header: bytes, length: int | None, whole: Path) -> Non
     told = refusal(whole)
     assert told.startswith(f"{whole / 'model.safetensors'}: cannot be read, perhaps cut short (")
     assert told.endswith("); get the file again")
+
+
+@pytest.mark.parametrize(
+    ("there", "told"),
+    [
+        ("pytorch_model.bin", "but pytorch_model.bin is there: save the model again with safe_serialization=True"),
+        ("adapter_model.safetensors", "but adapter_model.safetensors is there: an adapter is no model; merge it"),
+        ("model.fp16.safetensors", "but model.fp16.safetensors is there; save the model whole, without a variant"),
+    ],
+)
+def test_what_is_there_instead_of_weights_is_named(there: str, told: str, whole: Path) -> None:
+    (whole / "model.safetensors").rename(whole / there)
+    assert f"model.safetensors is missing, {told}" in refusal(whole)
+
+
+def test_what_a_network_does_not_have_is_no_weight_of_another_dtype(whole: Path) -> None:
+    """A dry run says the same, and of layers counted from one or a matrix that was turned."""
+    weights = load_file(whole / "model.safetensors")
+    one = "model.layers.0.attn.q_proj.weight"
+    for changed, told in (
+        ({**weights, "optimizer.step": torch.tensor(3)}, "unexpected weight 'optimizer.step' (1 in all)"),
+        ({name.replace("layers.1.", "layers.2."): x for name, x in weights.items()}, "no weight 'model.layers.1."),
+        ({**weights, one: weights[one].t().contiguous()}, f"weight '{one}' has shape (32, 16)"),
+        ({**weights, "model.norm.weight": torch.tensor(1.0)}, "weight 'model.norm.weight' has shape ()"),
+    ):
+        save_file(changed, whole / "model.safetensors")
+        assert told in refusal(whole)
+        with pytest.raises(SpeclaError, match=re.escape(told)):
+            look_at(whole)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{}, {"tie_word_embeddings": True}, {"conv_bias": True, "use_gate": False}, {"num_v_heads": 4, "expand_v": 2.0}],
+)
+def test_the_shapes_are_those_of_the_network(changes: dict[str, Any]) -> None:
+    config = tiny_config(**changes)
+    made = {name: tuple(tensor.shape) for name, tensor in GatedDeltaNetLM(config).state_dict().items()}
+    if config.tie_word_embeddings:
+        del made["lm_head.weight"]
+    assert dict(ModelShapes(config)) == made and len(ModelShapes(config)) == len(made)
+    assert sum(math.prod(shape) for shape in made.values()) == config.parameters

@@ -119,10 +119,9 @@ def test_bad_runs_give_one_clear_line(tmp_path: Path) -> None:
     lines.write_text(to_json(ar_record()).replace('"seconds":', '"seconds":-', 1) + "\n")
     fails(path, rf"records.jsonl:1: record.samples\[0\].seconds: expected a number above 0 .*, found -\S+; {mend}$")
     path = write_run(tmp_path / "b", [ar_record()])
-    (path / "env.json").write_text("{")
-    fails(path, "env.json: damaged")
-    (path / "env.json").write_text(json.dumps([1]))
-    fails(path, "env.json: damaged")
+    for damaged in ("{", json.dumps([1]), "[" * 100_000, '{"a": ' * 5000):
+        (path / "env.json").write_text(damaged)
+        fails(path, r"env.json: .*; restore it, or remove it: hardware and versions are unknown then$")
 
 
 def test_what_the_file_system_does_not_take_is_bad_input(tmp_path: Path) -> None:

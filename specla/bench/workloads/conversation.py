@@ -1,6 +1,7 @@
 """A prompt from a cell: a text as it is, or turns as ShareGPT, chat models and MT-bench write them."""
 
 import json
+import re
 from collections.abc import Mapping
 from datetime import date, time, timedelta
 from decimal import Decimal
@@ -8,7 +9,7 @@ from typing import Any
 from uuid import UUID
 
 from specla.bench.workloads.parse import CONVERSATIONS, ROLES
-from specla.bench.workloads.shown import described, quoted
+from specla.bench.workloads.shown import described, listed, quoted
 from specla.models.chat import USER, Turn
 
 FIRST, ALL = "first", "all"
@@ -20,6 +21,9 @@ MOST_NAME = 1000
 _JSON = (str, int, float, list, tuple, dict)
 
 _CONTENT = ("content", "value")
+_LIST = re.compile(r"\s*\[\s*(\{\s*)?['\"].*\]\s*\Z", re.DOTALL)
+"""How a list of texts or objects begins and ends, in JSON or as Python spells it; `[INST]` is none."""
+_CALLS = ("tool_calls", "function_call")
 _USERS = (USER, "human", "prompter")
 _SAME_ROLE = {**dict.fromkeys(_USERS, USER), **dict.fromkeys(("gpt", "chatgpt", "bot", "model"), "assistant")}
 """What data sets call the two sides; another role is left as it is, for the template to know."""
@@ -47,6 +51,8 @@ def read_prompt(value: Any, which: str, texts: bool = True) -> str | tuple[Turn,
     """
     if value is None:
         return ""
+    if isinstance(value, str) and texts:
+        value = _unpacked(value)
     if isinstance(value, str):
         return checked(value)
     if not isinstance(value, list):
@@ -67,6 +73,21 @@ def read_prompt(value: Any, which: str, texts: bool = True) -> str | tuple[Turn,
         raise LeftOutError("hold a conversation without a user turn")
     taken = users[:1] if which == FIRST else range(users[-1] + 1)
     return tuple(Turn(roles[place], _turn_text(value[place], place + 1)) for place in taken)
+
+
+def _unpacked(text: str) -> Any:
+    """What stands in a cell of a conversation: a list that a table of texts keeps as JSON, or the text itself.
+
+    Raises:
+        NoPromptError: it is a list as Python spells it, which may be a text as well.
+    """
+    if _LIST.match(text) is None:
+        return text
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError):
+        raise NoPromptError(f"{quoted(text)}, a list but not in JSON; write the column with json.dumps") from None
+    return found if all(isinstance(item, str | dict) for item in found) else text
 
 
 def holds_prompt(value: Any, texts: bool) -> bool:
@@ -104,6 +125,9 @@ def _role(item: Any, place: int) -> str:
 
 def _turn_text(item: Any, place: int) -> str:
     content = item if isinstance(item, str) else _first(item, _CONTENT)
+    if content is None and isinstance(item, Mapping) and not any(name in item for name in (*_CONTENT, *_CALLS)):
+        there = listed(name for name in item if name not in ROLES)
+        raise NoPromptError(f"turn {place:,} has no {' or '.join(_CONTENT)}" + (f", but {there}" if there else ""))
     parts = content if isinstance(content, list) else [content]
     texts = list[str]()
     for part in parts:

@@ -14,6 +14,7 @@ from specla.bench.workloads.conversation import holds_prompt
 from specla.bench.workloads.foreign import EXCEL, EXCEL_TOLD, foreign
 from specla.bench.workloads.parse import (
     CONVERSATIONS,
+    TEXTS,
     DamageError,
     Found,
     json_document,
@@ -86,7 +87,9 @@ class Table:
             raise SpeclaError(f"{where}: there is no such column{self.hint}")
         usable = listed(self.usable)
         remedy = f"set it to one that holds text or a conversation: {usable}"
-        if not usable:
+        if inner := self._inner():
+            remedy = f"{inner}: write it one level up"
+        elif not usable:
             remedy = "no column holds text or a conversation: write one prompt a line in a column prompt"
         if self.held_in is None:
             has = "there is no such column"
@@ -95,6 +98,13 @@ class Table:
             holder = name_shown(self.held_in)
             has = f"{holder} holds the rows, {rows}, without such a column (one row alone is written as [{{...}}])"
         raise SpeclaError(f"{where}: {has}; {remedy}")
+
+    def _inner(self) -> str:
+        """Which object of the first row holds what is looked for, as in `body holds messages`; empty for none."""
+        for name, value in self.rows[0].values.items():
+            if isinstance(value, dict) and (found := [key for key in (*TEXTS, *CONVERSATIONS) if key in value]):
+                return f"{name_shown(name)} holds {found[0]}"
+        return ""
 
     @property
     def usable(self) -> Sequence[str]:

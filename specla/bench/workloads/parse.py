@@ -19,6 +19,7 @@ CONVERSATIONS = ("turns", "messages", "conversations", "conversation")
 ROLES = ("role", "from")
 """What an object that is a turn has one of."""
 
+_BLANK = re.compile(f"[\\s{chr(0xFEFF)}]*")
 _MARK = "\ufeff"
 """A byte order mark, which joined files repeat."""
 _SEPARATORS = {
@@ -72,7 +73,7 @@ def json_document(text: str) -> Found:
         raise DamageError(_told(error, "")) from None
     if text[end:].strip():
         if isinstance(value, dict | str):
-            return json_lines(text)
+            return Found(list(_sequence(text, decoder)))
         line = text.count("\n", 0, end + len(text[end:]) - len(text[end:].lstrip())) + 1
         raise DamageError(f"line {line:,}: not JSON (more follows after its end)")
     if isinstance(value, list):
@@ -80,6 +81,23 @@ def json_document(text: str) -> Found:
     if isinstance(value, dict):
         return _in_object(value)
     return Found([("row 1", _row(value, "row 1", "give a list of objects"))])
+
+
+def _sequence(text: str, decoder: json.JSONDecoder) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Values one behind another, a line each or spread over many, as `jq .` writes them."""
+    start, line = 0, 1
+    while blank := _BLANK.match(text, start):
+        line += text.count("\n", start, blank.end())
+        start, place = blank.end(), f"line {line:,}"
+        if start == len(text):
+            return
+        try:
+            value, end = decoder.raw_decode(text, start)
+        except (ValueError, RecursionError, MemoryError) as error:
+            raise DamageError(_told(error, "")) from None
+        yield place, _row(value, place, "give objects, one behind another")
+        line += text.count("\n", start, end)
+        start = end
 
 
 def separated(text: str, delimiter: str) -> Found:
@@ -96,7 +114,7 @@ def separated(text: str, delimiter: str) -> Found:
     twice = repeated(named)
     if twice is not None:
         raise DamageError(f"{place}: names column {name_shown(twice)} twice; rename one")
-    filled = _filled(rows, names, hint)
+    filled = _filled(rows, names, hint, delimiter == "\t" and len(names) > 1)
     return Found(filled, tuple(named), hint=hint, nothing=f"holds its header alone ({listed(named)}), and no rows")
 
 
@@ -110,7 +128,9 @@ def _other_separator(text: str, delimiter: str) -> str:
     return f" (separated by {name}? {remedy})"
 
 
-def _filled(rows: Iterator[tuple[str, list[str]]], names: list[str], hint: str) -> Iterator[tuple[str, dict[str, str]]]:
+def _filled(
+    rows: Iterator[tuple[str, list[str]]], names: list[str], hint: str, tabs: bool
+) -> Iterator[tuple[str, dict[str, str]]]:
     for place, cells in rows:
         if len(cells) != len(names):
             raise DamageError(
@@ -118,6 +138,11 @@ def _filled(rows: Iterator[tuple[str, list[str]]], names: list[str], hint: str) 
                 f"quote a cell that holds separators{hint}"
             )
         # A column without a name, as spreadsheets leave behind, cannot be asked for.
+        if tabs and any(line.count("\t") == len(names) - 1 for cell in cells for line in cell.split("\n")):
+            raise DamageError(
+                f"{place}: a cell in quotes runs over lines with {len(names):,} columns of their own; double a quote "
+                "that is text"
+            )
         yield place, {name: cell for name, cell in zip(names, cells, strict=True) if name}
 
 
@@ -140,8 +165,10 @@ def _cells(text: str, delimiter: str, hint: str) -> Iterator[tuple[str, list[str
         try:
             cells = next(reader, None)
         except csv.Error as error:
+            named = "TSV" if delimiter == "\t" else "CSV"
             open_quote = "unexpected end" in str(error)
-            what = "a quote opens in this row and is never closed" if open_quote else f"not CSV ({reason(error)})"
+            what = "a quote opens in this row and is never closed" if open_quote else f"not {named} ({reason(error)})"
+            what += '; double a quote that is text, as in "a ""word"""'
             raise DamageError(f"line {start:,}: {what}{hint}") from None
         finally:
             csv.field_size_limit(usual)
@@ -164,6 +191,8 @@ def _lines(text: str) -> Iterator[tuple[str, str]]:
 def _value(text: str, place: str) -> Any:
     try:
         return json.loads(text, object_pairs_hook=_object)
+    except json.JSONDecodeError as error:
+        raise DamageError(f"{_told(error, place)}; give one JSON object a line, as `jq -c .` writes them") from None
     except (ValueError, RecursionError, MemoryError) as error:
         raise DamageError(_told(error, place)) from None
 

@@ -11,7 +11,15 @@ from typing import Any
 from specla.bench.settings import WorkloadSettings
 from specla.bench.validate import located
 from specla.bench.workloads.base import Prompt
-from specla.bench.workloads.conversation import FIRST, LeftOutError, NoPromptError, as_name, holds_prompt, read_prompt
+from specla.bench.workloads.conversation import (
+    ALL,
+    FIRST,
+    LeftOutError,
+    NoPromptError,
+    as_name,
+    holds_prompt,
+    read_prompt,
+)
 from specla.bench.workloads.files import Row, Table, file_rows, rows_of
 from specla.bench.workloads.parse import CONVERSATIONS, TEXTS
 from specla.bench.workloads.shown import name_shown, reason
@@ -112,7 +120,7 @@ def prompts_in(table: Table, settings: WorkloadSettings) -> tuple[list[Prompt], 
         taken.add(prompt.id)
         prompts.append(prompt)
     told = [_told(table, why, rows) for why, rows in left.items()]
-    elsewhere = _elsewhere(left.get(_BLANK, []), names)
+    elsewhere = _elsewhere(left.get(_BLANK, []), names, column)
     if not prompts:
         raise SpeclaError(f"{table.where}: holds no prompts; {'; '.join(told)}{elsewhere}")
     return prompts, tuple(f"{table.where}: {each} and are left out{elsewhere * (_BLANK in each)}" for each in told)
@@ -135,10 +143,12 @@ def _told(table: Table, why: str, rows: list[Row]) -> str:
     return f"{len(rows):,} of {len(table.rows):,} rows {why} ({places})"
 
 
-def _elsewhere(blank: list[Row], names: Names) -> str:
-    """A hint where rows without text have it in another usual column."""
+def _elsewhere(blank: list[Row], names: Names, column: str) -> str:
+    """A hint where rows without text have it in another usual column, or in a later turn of the user."""
+    if any(isinstance(turns := row.values.get(column), list) and len(turns) > 1 for row in blank):
+        return f"; workload.turns={ALL} takes later turns"
     for name in names.columns:
-        if any(holds_prompt(row.values.get(name), name in CONVERSATIONS) for row in blank):
+        if name != column and any(holds_prompt(row.values.get(name), name in CONVERSATIONS) for row in blank):
             return f"; {name} has some there: workload.column={name} takes it"
     return ""
 

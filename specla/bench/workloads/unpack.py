@@ -28,7 +28,8 @@ def _zstd(data: bytes) -> Any:
 
 _STREAMS: dict[str, Callable[[bytes], Any]] = {
     ".gz": lambda data: gzip.open(io.BytesIO(data)),  # noqa: SIM115 - of memory: there is nothing to close
-    ".xz": lambda data: lzma.open(io.BytesIO(data)),  # noqa: SIM115
+    # Padding may follow, which the library does not read.
+    ".xz": lambda data: lzma.open(io.BytesIO(data.rstrip(b"\0"))),  # noqa: SIM115
     ".zst": _zstd,
 }
 PACKED = tuple(_STREAMS)

@@ -1,5 +1,6 @@
 """Prompts from cells: texts, and conversations as their data sets write them."""
 
+import json
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 
@@ -119,3 +120,27 @@ def test_names_are_text_and_other_values_as_json_spells_them() -> None:
             as_name(nameless)
     with pytest.raises(NoPromptError, match="1,001 characters; a name has at most 1,000"):
         as_name("x" * 1001)
+
+
+@pytest.mark.parametrize("spelled", [json.dumps(["Write.", "Again."]), ' [ "Write.", "Again."]\n'])
+def test_a_table_of_texts_keeps_a_conversation_as_json(spelled: str) -> None:
+    assert read_prompt(spelled, ALL) == (Turn("user", "Write."), Turn("user", "Again."))
+    assert read_prompt(json.dumps(MESSAGES), ALL) == WHOLE
+    # In a column of texts it is one.
+    assert read_prompt(spelled, ALL, texts=False) == spelled
+
+
+@pytest.mark.parametrize("text", ["[INST] Hello [/INST]", "[1, 2]", "[]", "['a", '["a", 1]', "a ['b']"])
+def test_a_text_in_brackets_is_a_text(text: str) -> None:
+    assert read_prompt(text, FIRST) == text
+
+
+@pytest.mark.parametrize("spelled", ["['Write.', 'Again.']", str(SHAREGPT), '["a", None]'])
+def test_a_conversation_as_python_spells_it_is_refused(spelled: str) -> None:
+    with pytest.raises(NoPromptError, match=r"a list but not in JSON; write the column with json.dumps"):
+        read_prompt(spelled, FIRST)
+
+
+def test_a_turn_without_its_text_says_what_it_has() -> None:
+    with pytest.raises(NoPromptError, match=r"^turn 1 has no content or value, but text, when$"):
+        read_prompt([{"role": "user", "text": "a", "when": 1}], FIRST)

@@ -60,6 +60,10 @@ def refusal(data: bytes, name: str, **limits: int) -> str:
         ("a.csv", '\ufeff"prompt",,\nx,1,2\n', ["x"]),
         ("a.tsv", "id\tprompt\n1\ta, b\n", ["a, b"]),
         ("a.jsonl", '{"prompt": "2024-01-01"}\n' * 2, ["2024-01-01"] * 2),
+        ("a.json", '{\n "prompt": "a"\n}\n{\n "prompt": "b"\n}\n', ["a", "b"]),
+        ("a.json", '{"prompt": "a"}{"prompt": "b"} \ufeff{"prompt": "c"}', ["a", "b", "c"]),
+        ("a.tsv", 'prompt\n"two\nlines"\nb\n', ["two\nlines", "b"]),
+        ("a.tsv", 'n\tprompt\n1\t"two\nlines"\n', ["two\nlines"]),
         ("a.JSONL", '\ufeff{"prompt": "a\u2028b"}\r\n\r\n{"prompt": "c"}', ["a\u2028b", "c"]),
         ("a.ndjson", '{"prompt": "a"}\r{"prompt": "b"}\n', ["a", "b"]),
         ("a.json", '[{"prompt": "a"}, {"prompt": "b"}]', ["a", "b"]),
@@ -107,6 +111,10 @@ def test_parquet_keeps_what_it_stores() -> None:
     assert table.columns == ("prompt", "id", "turns", "image")
 
 
+def test_xz_is_read_with_the_padding_that_may_follow() -> None:
+    assert len(rows_of(lzma.compress(b"one\ntwo\n") + bytes(8), "a.txt.xz").rows) == 2
+
+
 @pytest.mark.parametrize(("ending", "pack"), [(".gz", gzip.compress), (".XZ", lzma.compress), (".zst", zstd)])
 def test_packed_files(ending: str, pack: Any, tmp_path: Path) -> None:
     content = b'{"prompt": "one"}\n{"prompt": "two"}\n'
@@ -150,7 +158,12 @@ def test_a_giant_cell_of_parquet_is_not_unpacked() -> None:
         ("a.csv", b'id,prompt\n1,"a\nb"\n2\n', "line 4: has 1 cells, the header 2"),
         ("a.csv", b'prompt\nok\n"open\nand on\n', "line 3: a quote opens in this row and is never closed"),
         ("a.csv", b'prompt\n"a"b\n', "line 2: not CSV ("),
-        ("a.tsv", b'prompt\n"a"b\n', "line 2: not CSV ('\\t' expected after"),
+        ("a.tsv", b'prompt\n"a"b\n', "line 2: not TSV"),
+        ("a.tsv", b'prompt\n"a"b\n', 'double a quote that is text, as in "a ""word"""'),
+        ("a.tsv", b'n\tprompt\n1\t"a\n2\tb\n3\tc"\n', "line 2: a cell in quotes runs over lines with 2 columns of"),
+        ("a.jsonl", b'{\n"prompt": "a"\n}', "column 2); give one JSON object a line, as `jq -c .` writes them"),
+        ("a.json", b'{"prompt": "a"}\n\n{"prompt"}', "line 3: not JSON (Expecting ':' delimiter, column 10)"),
+        ("a.json", b'{"prompt": "a"}\n12', "line 2: holds 12, a number; give objects, one behind another"),
         ("a.jsonl", b'{"prompt": "a"}\n{"prompt": "b"\n', "line 2: not JSON (Expecting ',' delimiter, column 15)"),
         ("a.jsonl", b'{"a": 1}\n[{"prompt": "a"}]\n', "line 2: holds a list of 1, [{'prompt': 'a'}]; JSON lines"),
         ("a.jsonl", b'{"a": 1}\n12\n', "line 2: holds 12, a number; JSON lines have an object in each line"),
