@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
+from graphlib import TopologicalSorter
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -136,6 +137,17 @@ def test_imports_go_down_only() -> None:
             if not same and _layer(target) >= _layer(module.name):
                 wrong.append(f"{module.place} imports {target}")
     assert not wrong, "\n".join(wrong)
+
+
+def test_no_circle_between_files() -> None:
+    """Imports inside functions, and those for types alone, counted as well."""
+    names = {module.name for module in SOURCES}
+    imported = {
+        module.name: {target if target in names else target.rpartition(".")[0] for target in module.imports()}
+        for module in SOURCES
+    }
+    # Raises CycleError, which names the files.
+    TopologicalSorter({name: targets - {name} for name, targets in imported.items()}).prepare()
 
 
 def test_kernels_know_nothing_of_what_calls_them() -> None:

@@ -18,7 +18,7 @@ from specla.bench.measure import Method
 from specla.bench.settings import GROUPS, dials
 from specla.bench.stats import draft_efficiency, tau
 from specla.bench.subject import Subject, Target, load_target, model_words, resolve_device, resolve_dtype
-from specla.bench.workloads.base import Prompt
+from specla.bench.workloads.prompt import Prompt
 from specla.engine.decode import Step, StopRule
 from specla.errors import SMALLER, MeasurementError, SpeclaError, is_out_of_memory, told
 

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 
 from specla.bench.cells import Cell
 from specla.bench.kernel_times import CellProfile, KernelTime, times_of
-from specla.bench.measure import Method, make_method
+from specla.bench.measure import Method
+from specla.bench.methods import make_method
 from specla.bench.record import Record, Sample
 from specla.bench.stats import step_us, tau
 from specla.bench.subject import Subject

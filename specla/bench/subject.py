@@ -10,7 +10,8 @@ import torch
 from specla.bench.normalise import KERNEL_COMMANDS
 from specla.bench.settings import DrafterSettings, ModelSettings, Settings, model_config
 from specla.bench.trained import model_folder, model_identity, read_drafter
-from specla.bench.workloads.base import Prompt, load_prompts, prompts_digest, put_conversations
+from specla.bench.workloads.base import load_prompts, prompts_digest, put_conversations
+from specla.bench.workloads.prompt import Prompt
 from specla.drafters.base import NoDrafter
 from specla.drafters.device import NoDrafts
 from specla.drafters.network import AlignedNetwork

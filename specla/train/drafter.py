@@ -21,43 +21,9 @@ from specla.models.gated_deltanet import GatedDeltaNetLM
 from specla.models.tokenizer import TextTokenizer
 from specla.train.acceptance import Acceptances, accepted_by_depth
 from specla.train.corpus_files import require_tokens_of
-from specla.train.drafter_data import DrafterData
-from specla.train.loop import RunOptions, Training
+from specla.train.drafter_data import DrafterData, DrafterOptions
+from specla.train.loop import Training
 from specla.train.rollout import rollout
-
-
-@dataclass(frozen=True)
-class DrafterOptions(RunOptions):
-    """How a drafter is trained.
-
-    Attributes:
-        start: a trained drafter's folder to go on from; None starts from nothing.
-        depth: steps of a rollout.
-        depth_decay: what the loss of each further step of a rollout weighs beside the one before.
-        hidden_weight: of the squared error of hidden states, beside the cross-entropy.
-        own_texts: sequences that the target writes, half of them greedily, half at temperature 0.8.
-        own_share: of the sequences of a step, the share that the target wrote.
-        own_prompt: tokens of the corpus that each of its sequences starts with.
-        heldout_texts: held-out prompts that the target continues greedily, for alpha by depth.
-        draft_vocabulary: tokens drafted from, the most frequent ones; None drafts from all.
-        evaluate_every: steps between two looks at held-out text.
-    """
-
-    sequence_length: int = 512
-    learning_rate: float = 3e-3
-    warmup_steps: int = 50
-    decay_share: float = 0.5
-    weight_decay: float = 0.05
-    start: Path | None = None
-    depth: int = 5
-    depth_decay: float = 0.9
-    hidden_weight: float = 0.0
-    own_texts: int = 12288
-    own_share: float = 0.75
-    own_prompt: int = 192
-    heldout_texts: int = 128
-    draft_vocabulary: int | None = None
-    evaluate_every: int = 250
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 import dataclasses
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -14,17 +14,49 @@ from specla.models.drafter_checkpoint import require_order
 from specla.models.gated_deltanet import GatedDeltaNetLM
 from specla.ops.sampling import Sampling
 from specla.train.corpus_files import heldout_texts, training_tokens
+from specla.train.loop import RunOptions
 from specla.train.saved import damaged, load_checkpoint, save_checkpoint
 from specla.train.selftext import continued
-
-if TYPE_CHECKING:
-    from specla.train.drafter import DrafterOptions
 
 TEMPERATURE = 0.8
 FEWEST_HELDOUT = 256
 """Drafts of held-out text below which alpha by depth is mostly chance."""
 _ROWS = {"cpu": 64, "cuda": 6144}
 """Sequences that the target writes at once: a step reads and writes all their states."""
+
+
+@dataclasses.dataclass(frozen=True)
+class DrafterOptions(RunOptions):
+    """How a drafter is trained.
+
+    Attributes:
+        start: a trained drafter's folder to go on from; None starts from nothing.
+        depth: steps of a rollout.
+        depth_decay: what the loss of each further step of a rollout weighs beside the one before.
+        hidden_weight: of the squared error of hidden states, beside the cross-entropy.
+        own_texts: sequences that the target writes, half of them greedily, half at temperature 0.8.
+        own_share: of the sequences of a step, the share that the target wrote.
+        own_prompt: tokens of the corpus that each of its sequences starts with.
+        heldout_texts: held-out prompts that the target continues greedily, for alpha by depth.
+        draft_vocabulary: tokens drafted from, the most frequent ones; None drafts from all.
+        evaluate_every: steps between two looks at held-out text.
+    """
+
+    sequence_length: int = 512
+    learning_rate: float = 3e-3
+    warmup_steps: int = 50
+    decay_share: float = 0.5
+    weight_decay: float = 0.05
+    start: Path | None = None
+    depth: int = 5
+    depth_decay: float = 0.9
+    hidden_weight: float = 0.0
+    own_texts: int = 12288
+    own_share: float = 0.75
+    own_prompt: int = 192
+    heldout_texts: int = 128
+    draft_vocabulary: int | None = None
+    evaluate_every: int = 250
 
 
 class DrafterData:
@@ -40,7 +72,7 @@ class DrafterData:
     """
 
     def __init__(
-        self, target: GatedDeltaNetLM, digest: str, options: "DrafterOptions", tick: Callable[[float], None]
+        self, target: GatedDeltaNetLM, digest: str, options: DrafterOptions, tick: Callable[[float], None]
     ) -> None:
         self.options, self._target, self._digest, self._tick = options, target, digest, tick
         self.tokens = training_tokens(options.corpus, options.sequence_length, target.config.vocab_size)
@@ -129,7 +161,7 @@ class DrafterData:
         return torch.cat((self.own[rows.to(device)], self.tokens[index.to(device)])).long()
 
 
-def _heldout_prompts(options: "DrafterOptions", vocab_size: int) -> dict[str, Tensor]:
+def _heldout_prompts(options: DrafterOptions, vocab_size: int) -> dict[str, Tensor]:
     """By category, [rows, own_prompt] int64 from held-out documents, about as many of each.
 
     Raises:

@@ -20,7 +20,7 @@ from specla.models.config import MOST, GatedDeltaNetConfig
 from specla.models.folder import ASSETS
 from specla.train.bpe import END_OF_TEXT_ID
 from specla.train.corpus import CorpusOptions, TextSource
-from specla.train.drafter import DrafterOptions
+from specla.train.drafter_data import DrafterOptions
 from specla.train.recipe import fetch_recipe, load_recipe
 from specla.train.target import TargetOptions
 

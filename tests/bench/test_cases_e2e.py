@@ -15,7 +15,7 @@ from specla.bench.record import Lossless, Sample
 from specla.bench.run import Observer, exit_status, prepare, run
 from specla.bench.settings import ModelSettings
 from specla.bench.subject import Item, Subject, Target, load_target
-from specla.bench.workloads.base import Prompt
+from specla.bench.workloads.prompt import Prompt
 from specla.engine.accept import Acceptance
 from specla.errors import SpeclaError
 from specla.ops.recover.factors_lazy import LazyFactors

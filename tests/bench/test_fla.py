@@ -11,7 +11,8 @@ import torch
 
 from specla.bench.fla import Heard, Text
 from specla.bench.fla_model import ENGINES, foreign_layers, foreign_model, obstacle
-from specla.bench.measure import gate, make_method
+from specla.bench.measure import gate
+from specla.bench.methods import make_method
 from specla.bench.plan import plan
 from specla.bench.record import Lossless
 from specla.bench.subject import Subject, load_target

@@ -9,7 +9,7 @@ import pytest
 from specla.bench.plan import plan
 from specla.bench.settings import Settings
 from specla.bench.subject import Subject, Target
-from specla.bench.workloads.base import Prompt
+from specla.bench.workloads.prompt import Prompt
 from specla.errors import SpeclaError
 from specla.models.chat import ChatTemplate, Turn
 

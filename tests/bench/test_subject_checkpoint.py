@@ -11,7 +11,7 @@ from tokenizers import Tokenizer as LibraryTokenizer
 from specla.bench.plan import plan
 from specla.bench.settings import ModelSettings
 from specla.bench.subject import Subject, load_target
-from specla.bench.workloads.base import Prompt
+from specla.bench.workloads.prompt import Prompt
 from tests.models.folders import spoil, write_checkpoint
 
 TEXT = "The quick brown fox jumps over the lazy dog, again and again and again."

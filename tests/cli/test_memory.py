@@ -9,9 +9,10 @@ import pytest
 
 from specla.bench.cases import blocks
 from specla.bench.cells import Cell
-from specla.bench.measure import Method, fastest_ar
+from specla.bench.measure import Method
+from specla.bench.methods import fastest_ar
 from specla.bench.subject import Item, Subject
-from specla.bench.workloads.base import Prompt
+from specla.bench.workloads.prompt import Prompt
 from specla.engine.decode import Decoding, Step
 from specla.errors import NO_THREADS, SMALLER, MeasurementError
 from tests.cli.conftest import Run

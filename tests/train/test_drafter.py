@@ -13,7 +13,8 @@ from specla.models.checkpoint import random_model
 from specla.models.drafter import AlignedNet
 from specla.models.drafter_checkpoint import load_drafter
 from specla.models.gated_deltanet import GatedDeltaNetLM
-from specla.train.drafter import DrafterOptions, DrafterTraining
+from specla.train.drafter import DrafterTraining
+from specla.train.drafter_data import DrafterOptions
 from specla.train.options import drafter_options
 from specla.train.rollout import rollout
 from tests.drafters.networks import raw_net

@@ -15,7 +15,8 @@ from specla.errors import SpeclaError
 from specla.interrupt import remembered
 from specla.models.config import GatedDeltaNetConfig
 from specla.models.tokenizer import read_tokenizer
-from specla.train.drafter import DrafterOptions, start_training
+from specla.train.drafter import start_training
+from specla.train.drafter_data import DrafterOptions
 from specla.train.target import TargetOptions, TargetTraining
 from tests.disk import full
 from tests.models.cases import tiny_config

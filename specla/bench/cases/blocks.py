@@ -11,7 +11,8 @@ from specla.bench.cases.work import ERRORS, Events, failure
 from specla.bench.cells import Cell
 from specla.bench.gate import GateResult
 from specla.bench.instruments import Instruments
-from specla.bench.measure import Method, fastest_ar, gate, make_method
+from specla.bench.measure import Method, gate
+from specla.bench.methods import fastest_ar, make_method
 from specla.bench.paired import DiedError, time_block
 from specla.bench.profiler import to_profile
 from specla.bench.record import Bytes, Lossless, Record, Sample, Status

@@ -14,12 +14,14 @@ from specla.bench.cells import Cell
 from specla.bench.choice import COSTED, Candidate, Cost, TreeChoice
 from specla.bench.clock import quiet
 from specla.bench.counting import counts
-from specla.bench.measure import Method, make_method
+from specla.bench.measure import Method
+from specla.bench.methods import make_method
 from specla.bench.profile import oracle_alpha
 from specla.bench.settings import Settings, put
 from specla.bench.subject import Subject, Target
 from specla.bench.tally import Tally
-from specla.bench.workloads.base import Prompt, calibration_prompts, prompts_digest
+from specla.bench.workloads.base import calibration_prompts, prompts_digest
+from specla.bench.workloads.prompt import Prompt
 from specla.best_tree import FloatArray, Pick, alpha_levels, best_picks, fastest, most_tokens
 from specla.drafters.oracle import alpha_table
 from specla.engine.decode import Step

@@ -1,4 +1,4 @@
-"""One prompt, and the choice of which prompts a cell decodes."""
+"""Which prompts a cell decodes."""
 
 import hashlib
 import json
@@ -7,26 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from specla.bench.settings import WorkloadSettings
+from specla.bench.workloads.prompt import Prompt
 from specla.bench.workloads.shown import listed, quoted
 from specla.errors import SpeclaError
-from specla.models.chat import ChatTemplate, Turn
-
-
-@dataclass(frozen=True)
-class Prompt:
-    """A text to continue.
-
-    Attributes:
-        id: unique within its workload.
-        category: what kind of text it is; results are also given by category.
-        text: the prompt itself; of a conversation, its texts with a blank line between them.
-        turns: of a conversation, for a model that has a chat template.
-    """
-
-    id: str
-    category: str
-    text: str
-    turns: tuple[Turn, ...] = ()
+from specla.models.chat import ChatTemplate
 
 
 @dataclass(frozen=True)

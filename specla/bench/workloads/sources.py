@@ -10,7 +10,6 @@ from typing import Any
 
 from specla.bench.settings import WorkloadSettings
 from specla.bench.validate import located
-from specla.bench.workloads.base import Prompt
 from specla.bench.workloads.conversation import (
     ALL,
     FIRST,
@@ -22,6 +21,7 @@ from specla.bench.workloads.conversation import (
 )
 from specla.bench.workloads.files import Row, Table, file_rows, rows_of
 from specla.bench.workloads.parse import CONVERSATIONS, TEXTS
+from specla.bench.workloads.prompt import Prompt
 from specla.bench.workloads.shown import name_shown, reason
 from specla.errors import SpeclaError
 from specla.models.chat import plain
